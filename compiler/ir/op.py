@@ -1,0 +1,352 @@
+"""How operations are declared: data, constraints and meaning in one class.
+
+    nn = Dialect("nn")
+
+    @nn.op("matmul")
+    class MatMul(Op):
+        '''`a @ b` on the last two axes.'''
+
+        a: Operand
+        b: Operand
+        y: Result
+
+A field is an `Operand`, an `Operand | None` (optional), `Operands` (variadic), the same for `Result` and
+`Results`, a `Region`, or an attribute: `int`, `float`, `bool`, `str`, tuples of these, each also `| None`. Attributes with
+a default are left out of the IR when they have it, so equal ops are equal text.
+
+An `Op` instance is a *view*: it holds the MLIR operation and reads it each time. `Cls.of(operation)` gives the view of an operation or
+None; `view(operation)` finds the class. IRDL checks operand and result counts; `verify` says what declarations can't.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from torch_mlir import ir
+
+Value = ir.Value
+Operand = Annotated[ir.Value, "operand"]
+Operands = Annotated[Sequence[ir.Value], "operands"]
+Result = Annotated[ir.Value, "result"]
+Results = Annotated[Sequence[ir.Value], "results"]
+Region = Annotated[ir.Region, "region"]
+
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One declared field. `kind`: operand, result, region or attribute; `many`: single, optional or variadic."""
+
+    name: str
+    kind: str
+    many: str
+    type: Any = None
+    default: Any = _MISSING
+
+    @property
+    def required(self) -> bool:
+        return self.default is _MISSING
+
+
+class Op:
+    """Base of all op views; see the module's docstring."""
+
+    NAME: ClassVar[str] = ""
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+    PURE: ClassVar[bool] = True
+    """No effect but its results: may be removed when unused and merged with equals."""
+
+    def __init__(self, operation: ir.Operation) -> None:
+        self.operation = operation
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, operation: ir.Operation | ir.OpView | None) -> Self | None:
+        """The view of `operation`, or None when it is another op (or None)."""
+        if operation is None:
+            return None
+        operation = operation.operation
+        return cls(operation) if operation.name == cls.NAME else None
+
+    @property
+    def location(self) -> ir.Location:
+        return self.operation.location
+
+    @property
+    def operands(self) -> list[ir.Value]:
+        """All operands there are, flat."""
+        return list(self.operation.operands)
+
+    @property
+    def results(self) -> list[ir.Value]:
+        return list(self.operation.results)
+
+    def attributes(self) -> dict[str, Any]:
+        """All attribute fields by name, defaults filled in."""
+        return {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "attribute"}
+
+    def operand_fields(self) -> dict[str, Any]:
+        """All operand fields by name: a value, None, or a list of values."""
+        return {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "operand"}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Op) and self.operation == other.operation
+
+    def __hash__(self) -> int:
+        return hash(self.operation)
+
+    def __str__(self) -> str:
+        return str(self.operation)
+
+    # -- meaning, overridden by ops -----------------------------------------------------------
+
+    def verify(self) -> None:
+        """Check what the declaration can't say; raise `CompileError`."""
+
+    # -- making -------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        fields: dict[str, Any],
+        result_types: Sequence[ir.Type],
+        *,
+        loc: ir.Location | None = None,
+        regions: int = 0,
+    ) -> Self:
+        """Create the operation at the current insertion point from named operands and attributes."""
+        unknown = fields.keys() - {f.name for f in cls.FIELDS}
+        if unknown:
+            raise TypeError(f"{cls.NAME} has no field {', '.join(sorted(unknown))}")
+        operands: list[ir.Value] = []
+        segments: list[int] = []
+        attributes: dict[str, ir.Attribute] = {}
+        for field in cls.FIELDS:
+            given = fields.get(field.name, _MISSING)
+            if field.kind == "operand":
+                values = _as_values(field, given, cls.NAME)
+                operands += values
+                segments.append(len(values))
+            elif field.kind == "attribute":
+                if given is _MISSING and field.required:
+                    raise TypeError(f"{cls.NAME} needs the attribute '{field.name}'")
+                if given is not _MISSING and (field.required or given != field.default):
+                    attributes[field.name] = encode(given, field.type)
+        if sum(f.kind == "operand" and f.many != "single" for f in cls.FIELDS) > 1:
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(segments)
+        operation = ir.Operation.create(
+            cls.NAME, results=list(result_types), operands=operands, attributes=attributes, loc=loc, regions=regions
+        )
+        return cls(operation)
+
+
+def _as_values(field: Field, given: Any, op: str) -> list[ir.Value]:
+    if given is _MISSING or given is None:
+        if field.many == "single":
+            raise TypeError(f"{op} needs the operand '{field.name}'")
+        return []
+    return list(given) if field.many == "variadic" else [given]
+
+
+# -- attributes: Python values <-> MLIR attributes ------------------------------------------------
+
+
+def encode(value: Any, kind: Any) -> ir.Attribute:
+    """The MLIR attribute of a Python value of the declared type."""
+    if isinstance(value, ir.Attribute):
+        return value
+    if kind is bool:
+        return ir.BoolAttr.get(bool(value))
+    if kind is int:
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(value))
+    if kind is float:
+        return ir.FloatAttr.get(ir.F64Type.get(), float(value))
+    if kind is str:
+        return ir.StringAttr.get(value)
+    if kind is ir.Attribute or typing.get_origin(kind) is not tuple:
+        raise TypeError(f"no attribute is declared as {kind}")
+    item = typing.get_args(kind)[0]
+    if item is int:
+        return ir.DenseI64ArrayAttr.get([int(v) for v in value])
+    if item is float:
+        return ir.DenseF64ArrayAttr.get([float(v) for v in value])
+    return ir.ArrayAttr.get([encode(v, item) for v in value])
+
+
+def decode(attribute: ir.Attribute, kind: Any) -> Any:
+    """The Python value of an MLIR attribute of the declared type."""
+    if kind is ir.Attribute:
+        return attribute
+    if kind is bool:
+        return ir.BoolAttr(attribute).value
+    if kind is int:
+        return ir.IntegerAttr(attribute).value
+    if kind is float:
+        return ir.FloatAttr(attribute).value
+    if kind is str:
+        return ir.StringAttr(attribute).value
+    item = typing.get_args(kind)[0]
+    if item is int:
+        return tuple(ir.DenseI64ArrayAttr(attribute))
+    if item is float:
+        return tuple(ir.DenseF64ArrayAttr(attribute))
+    return tuple(decode(a, item) for a in ir.ArrayAttr(attribute))
+
+
+# -- declaration ----------------------------------------------------------------------------------
+
+T = TypeVar("T", bound=type[Op])
+
+
+class Dialect:
+    """A named set of ops and attributes, registered in each context as one IRDL module."""
+
+    _all: ClassVar[dict[str, "Dialect"]] = {}
+
+    def __init__(self, name: str, attributes: Iterable[str] = ()) -> None:
+        self.name = name
+        self.ops: dict[str, type[Op]] = {}
+        self._attributes = tuple(attributes)
+        if name in Dialect._all:
+            raise ValueError(f"the dialect '{name}' is declared twice")
+        Dialect._all[name] = self
+
+    @staticmethod
+    def declared() -> list["Dialect"]:
+        """All dialects declared so far, in order."""
+        return list(Dialect._all.values())
+
+    def op(self, name: str, *, pure: bool = True) -> Callable[[T], T]:
+        """Class decorator: declare the op `{dialect}.{name}`."""
+
+        def declare(cls: T) -> T:
+            full = f"{self.name}.{name}"
+            if name in self.ops:
+                raise ValueError(f"the op '{full}' is declared twice")
+            cls.NAME, cls.PURE, cls.FIELDS = full, pure, _fields(cls)
+            _install_readers(cls)
+            self.ops[name] = cls
+            _VIEWS[full] = cls
+            return cls
+
+        return declare
+
+    def irdl(self) -> str:
+        """The dialect as IRDL text."""
+        parts = [
+            f"irdl.attribute @{name} {{ %0 = irdl.any\n irdl.parameters(value: %0) }}"
+            for name in self._attributes
+        ]
+        parts += [_irdl_op(name, cls.FIELDS) for name, cls in self.ops.items()]
+        return f"irdl.dialect @{self.name} {{\n" + "\n".join(parts) + "\n}"
+
+
+def _irdl_op(name: str, fields: tuple[Field, ...]) -> str:
+    lines: list[str] = []
+
+    def part(kind: str, keyword: str) -> None:
+        chosen = [f for f in fields if f.kind == kind]
+        if not chosen:
+            return
+        for f in chosen:
+            lines.append(f"%{f.name} = irdl.any" if kind != "region" else f"%{f.name} = irdl.region")
+        words = {"single": "", "optional": "optional ", "variadic": "variadic "}
+        items = ", ".join(f"{f.name}: {words[f.many]}%{f.name}" for f in chosen)
+        lines.append(f"irdl.{keyword}({items})")
+
+    part("operand", "operands")
+    part("result", "results")
+    part("region", "regions")
+    return f"irdl.operation @{name} {{\n" + "\n".join(lines) + "\n}"
+
+
+_VIEWS: dict[str, type[Op]] = {}
+
+
+def view(operation: ir.Operation | ir.OpView) -> Op | None:
+    """The view of an operation of any of our dialects, else None."""
+    cls = _VIEWS.get(operation.operation.name)
+    return cls(operation.operation) if cls else None
+
+
+def op_class(name: str) -> type[Op] | None:
+    """The class of an op by its full name ("nn.conv")."""
+    return _VIEWS.get(name)
+
+
+_KINDS = {
+    "operand": ("operand", "single"),
+    "operands": ("operand", "variadic"),
+    "result": ("result", "single"),
+    "results": ("result", "variadic"),
+    "region": ("region", "single"),
+}
+
+
+def _fields(cls: type[Op]) -> tuple[Field, ...]:
+    found: list[Field] = []
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        if typing.get_origin(hint) is ClassVar or hint is ClassVar or name == "operation":
+            continue
+        default = getattr(cls, name, _MISSING)
+        optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        if optional:
+            inner = [a for a in typing.get_args(hint) if a is not type(None)]
+            hint = inner[0]
+        mark = getattr(hint, "__metadata__", (None,))[0]
+        if mark in _KINDS:
+            kind, many = _KINDS[mark]
+            found.append(Field(name, kind, "optional" if optional else many))
+        else:
+            found.append(Field(name, "attribute", "single", hint, default))
+    return tuple(found)
+
+
+def _install_readers(cls: type[Op]) -> None:
+    """Turn each field into a property that reads the operation."""
+    operands = [f for f in cls.FIELDS if f.kind == "operand"]
+    results = [f for f in cls.FIELDS if f.kind == "result"]
+    regions = [f for f in cls.FIELDS if f.kind == "region"]
+    for group, source in ((operands, "operands"), (results, "results")):
+        for position, field in enumerate(group):
+            setattr(cls, field.name, property(_value_reader(group, position, source)))
+    for position, field in enumerate(regions):
+        setattr(cls, field.name, property(lambda self, p=position: self.operation.regions[p]))
+    for field in cls.FIELDS:
+        if field.kind == "attribute":
+            setattr(cls, field.name, property(_attribute_reader(field)))
+
+
+def _value_reader(group: list[Field], position: int, source: str) -> Callable[[Op], Any]:
+    field = group[position]
+    variable = [i for i, f in enumerate(group) if f.many != "single"]
+
+    def read(self: Op) -> Any:
+        values = getattr(self.operation, source)
+        if len(variable) <= 1:
+            extra = len(values) - (len(group) - len(variable))
+            start = position + (extra - 1 if variable and position > variable[0] else 0)
+            count = extra if field.many != "single" else 1
+        else:
+            name = "operandSegmentSizes" if source == "operands" else "resultSegmentSizes"
+            segments = list(ir.DenseI32ArrayAttr(self.operation.attributes[name]))
+            start, count = sum(segments[:position]), segments[position]
+        if field.many == "variadic":
+            return [values[i] for i in range(start, start + count)]
+        return values[start] if count else None
+
+    return read
+
+
+def _attribute_reader(field: Field) -> Callable[[Op], Any]:
+    def read(self: Op) -> Any:
+        attributes = self.operation.attributes
+        if field.name in attributes:
+            return decode(attributes[field.name], field.type)
+        return None if field.required else field.default
+
+    return read

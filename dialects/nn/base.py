@@ -1,0 +1,107 @@
+"""What every nn op has: inferred shapes and a meaning in numpy.
+
+An op says what it computes three times, each time in its own terms, and tests compare them: `infer` (sizes), `reference` (numpy) and
+its kernels.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from torch_mlir import ir
+
+from xcompile.compiler.ir.dtypes import DTYPES, element_type
+from xcompile.compiler.ir.op import Dialect, Op, Value
+from xcompile.compiler.support.dims import Dim
+
+nn = Dialect("nn", attributes=("layout", "weight"))
+
+Shape = tuple[Dim, ...]
+
+
+class Sizes(Protocol):
+    """What is known about values while shapes are inferred."""
+
+    def shape(self, value: Value) -> Shape:
+        """The size of each axis."""
+        ...
+
+    def content(self, value: Value) -> Shape | None:
+        """The elements of a small integer tensor (rank 0 or 1) as Dims, or None when they are not known."""
+        ...
+
+    def fresh(self, hint: str) -> Dim:
+        """A new symbol: a size that depends on data."""
+        ...
+
+
+class NnOp(Op):
+    """Base of the nn ops."""
+
+    def dtypes(self) -> Sequence[str]:
+        """The element type of each result; that of the first operand unless overridden."""
+        return [dtype_of(self.operation.operands[0])] * len(self.operation.results)
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        """The shape of each result; raises `CompileError` for operands that do not fit."""
+        raise NotImplementedError
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        """The elements of the (single, small, integer) result as Dims when they are known; for shape arithmetic."""
+        return None
+
+    def reference(self, *operands: Any) -> Any:
+        """The result in numpy: an array, or a tuple of arrays for several results.
+
+        Operands come in field order: an array, None for an absent optional one, a list for a variadic one.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def create(cls, *, loc: ir.Location | None = None, results: int = 1, **fields: Any) -> Self:
+        """Create the op at the current insertion point, its result types inferred.
+
+        Args:
+            loc: the model node; the current location when None.
+            results: the number of results of ops with variadic results.
+            fields: operands and attributes by name.
+        """
+        from xcompile.dialects.nn.shapes import LocalSizes  # ShapeAnalysis builds on this module
+
+        singles = [f for f in cls.FIELDS if f.kind == "result"]
+        count = results if any(f.many != "single" for f in singles) else len(singles)
+        made = cls.build(fields, [ir.Type.parse("tensor<*xi1>")] * count, loc=loc)
+        try:
+            made.set_types(LocalSizes())
+        except BaseException:
+            made.operation.erase()
+            raise
+        return made
+
+    def set_types(self, sizes: Sizes) -> None:
+        """Give the results their inferred types."""
+        shapes, dtypes = self.infer(sizes), self.dtypes()
+        for result, shape, dtype in zip(self.operation.results, shapes, dtypes, strict=True):
+            result.set_type(tensor_type(shape, dtype))
+
+
+def tensor_type(shape: Sequence[Dim], dtype: str, layout: str | None = None) -> ir.Type:
+    """The builtin tensor type; sizes that are not integers become `?`."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    encoding = ir.Attribute.parse(f'#nn.layout<"{layout}">') if layout else None
+    return ir.RankedTensorType.get(
+        [d if isinstance(d, int) else dynamic for d in shape], element_type(dtype), encoding
+    )
+
+
+def dtype_of(value: Value) -> str:
+    """The element type of a tensor value, as its short text."""
+    return str(ir.ShapedType(value.type).element_type)
+
+
+def numpy_dtype(value: Value) -> np.dtype:
+    return DTYPES[dtype_of(value)]
+
+
+def rank_of(value: Value) -> int:
+    return ir.ShapedType(value.type).rank
