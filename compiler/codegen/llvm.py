@@ -56,7 +56,11 @@ def compile_object(
     """
     try:
         machine = _target(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="default"
+            cpu=target.cpu,
+            features=target.features,
+            opt=3,
+            reloc="pic",
+            codemodel="default",
         )
         module = llvm.parse_assembly(_with_attributes(llvm_ir, target))
         module.triple = target.triple
@@ -65,7 +69,9 @@ def compile_object(
         assembly = machine.emit_assembly(module.clone()) if listing else None
         return machine.emit_object(module), assembly
     except RuntimeError as error:
-        raise CompileError("XC4006", f"LLVM refused the module: {_first_line(error)}") from error
+        raise CompileError(
+            "XC4006", f"LLVM refused the module: {_first_line(error)}"
+        ) from error
 
 
 @cache
@@ -85,4 +91,6 @@ def _with_attributes(llvm_ir: str, target: MachineSpec) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), "no reason given")
+    return next(
+        (line for line in str(error).splitlines() if line.strip()), "no reason given"
+    )

@@ -55,7 +55,9 @@ class LoadedObjects:
             engine = _create_engine()
             library = builder.link(engine, f"objects{next(_counter)}")
         except RuntimeError as error:
-            raise CompileError("XC4008", f"the object code cannot be loaded: {error}") from error
+            raise CompileError(
+                "XC4008", f"the object code cannot be loaded: {error}"
+            ) from error
         self._addresses = {name: library[name] for name in names}
         self._unload = weakref.finalize(self, _close, library, engine)
 

@@ -34,7 +34,9 @@ _OPENING = frozenset("([{<")
 _CLOSING = frozenset(")]}>")
 
 
-def lower_kernel(text: str, symbol: str, *, buffers: int, sizes: int, scratch: bool) -> str:
+def lower_kernel(
+    text: str, symbol: str, *, buffers: int, sizes: int, scratch: bool
+) -> str:
     """Lower the module of one kernel and add the kernel's task.
 
     Args:
@@ -83,33 +85,47 @@ def nesting_depth(text: str) -> int:
 
 def _parse(text: str) -> ir.Module:
     if nesting_depth(text) > MAX_NESTING:
-        raise CompileError("XC4004", f"the emitted module nests deeper than {MAX_NESTING} levels")
+        raise CompileError(
+            "XC4004", f"the emitted module nests deeper than {MAX_NESTING} levels"
+        )
     try:
         return ir.Module.parse(text, context=_context())
     except ir.MLIRError as error:
-        raise CompileError("XC4004", f"the emitted module is not valid: {_diagnostic(error)}") from error
+        raise CompileError(
+            "XC4004", f"the emitted module is not valid: {_diagnostic(error)}"
+        ) from error
 
 
 def _lower(module: ir.Module) -> str:
     try:
         _pipeline().run(module.operation)
     except ir.MLIRError as error:
-        raise CompileError("XC4005", f"lowering failed: {_diagnostic(error)}") from error
+        raise CompileError(
+            "XC4005", f"lowering failed: {_diagnostic(error)}"
+        ) from error
     _check_lowered(module)
-    return llvm_text.downgrade(llvm_dialect.translate_module_to_llvmir(module.operation))
+    return llvm_text.downgrade(
+        llvm_dialect.translate_module_to_llvmir(module.operation)
+    )
 
 
 @cache
 def _context() -> ir.Context:
     context = ir.Context()
-    context.enable_multithreading(False)  # deadlocks with Python, and one job is too small to gain
+    context.enable_multithreading(
+        False
+    )  # deadlocks with Python, and one job is too small to gain
     return context
 
 
 @cache
 def _pipeline() -> passmanager.PassManager:
-    manager = passmanager.PassManager.parse(f"builtin.module({_PIPELINE})", context=_context())
-    manager.enable_verifier(False)  # between passes: takes 60 % of the time; the result is checked
+    manager = passmanager.PassManager.parse(
+        f"builtin.module({_PIPELINE})", context=_context()
+    )
+    manager.enable_verifier(
+        False
+    )  # between passes: takes 60 % of the time; the result is checked
     return manager
 
 
@@ -142,22 +158,32 @@ def _check_lowered(module: ir.Module) -> None:
     left: set[str] = set()
 
     def visit(operation: Any) -> ir.WalkResult:
-        if not operation.name.startswith("llvm.") and operation.name != "builtin.module":
+        if (
+            not operation.name.startswith("llvm.")
+            and operation.name != "builtin.module"
+        ):
             left.add(operation.name)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     if left:
-        raise CompileError("XC4005", f"lowering left ops that are not LLVM's: {', '.join(sorted(left))}")
+        raise CompileError(
+            "XC4005",
+            f"lowering left ops that are not LLVM's: {', '.join(sorted(left))}",
+        )
     try:
         module.operation.verify()
     except ir.MLIRError as error:
-        raise CompileError("XC4005", f"the lowered module is not valid: {_diagnostic(error)}") from error
+        raise CompileError(
+            "XC4005", f"the lowered module is not valid: {_diagnostic(error)}"
+        ) from error
 
 
 def _task(symbol: str, buffers: int, sizes: int, scratch: bool) -> str:
     """The function that `xc_parallel_for` calls: unpacks the record and calls the kernel."""
-    lines = [f"\ndefine void @{symbol}_task(ptr %record, i64 %begin, i64 %end, ptr %scratch) {{"]
+    lines = [
+        f"\ndefine void @{symbol}_task(ptr %record, i64 %begin, i64 %end, ptr %scratch) {{"
+    ]
     arguments: list[str] = []
     for slot in range(buffers + sizes):
         kind = "ptr" if slot < buffers else "i64"
@@ -174,5 +200,8 @@ def _task(symbol: str, buffers: int, sizes: int, scratch: bool) -> str:
 def _diagnostic(error: Exception) -> str:
     """The first error line of an MLIR diagnostic, without its internal buffer name."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    chosen = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "")
+    chosen = next(
+        (line for line in lines if line.startswith("error:")),
+        lines[-1] if lines else "",
+    )
     return chosen.removeprefix("error: ").replace('"-":', "line ", 1)

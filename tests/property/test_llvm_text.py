@@ -15,16 +15,62 @@ from xcompile.compiler.codegen.lowering import lower_kernel, lower_module
 HOST = MachineSpec(llvm.get_process_triple(), llvm.get_host_cpu_name())
 UINT = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 SPECIAL = {  # zeros, one, infinities, quiet and signaling NaNs with and without payload, smallest and largest
-    "f16": [0, 0x8000, 0x3C00, 0x7C00, 0xFC00, 0x7E00, 0xFE00, 0x7C01, 0x7FFF, 0xFD55, 1, 0x7BFF],
-    "bf16": [0, 0x8000, 0x3F80, 0x7F80, 0xFF80, 0x7FC0, 0xFFC0, 0x7F81, 0x7FFF, 0xFFA5, 1, 0x7F7F],
+    "f16": [
+        0,
+        0x8000,
+        0x3C00,
+        0x7C00,
+        0xFC00,
+        0x7E00,
+        0xFE00,
+        0x7C01,
+        0x7FFF,
+        0xFD55,
+        1,
+        0x7BFF,
+    ],
+    "bf16": [
+        0,
+        0x8000,
+        0x3F80,
+        0x7F80,
+        0xFF80,
+        0x7FC0,
+        0xFFC0,
+        0x7F81,
+        0x7FFF,
+        0xFFA5,
+        1,
+        0x7F7F,
+    ],
     "f32": [
         *(0, 0x80000000, 0x3F800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000),
-        *(0x7F800001, 0x7FFFFFFF, 0xFFA55555, 1, 0x7FFFFF, 0x7F7FFFFF, 0x3DCCCCCD, 0xBDCCCCCD),
+        *(
+            0x7F800001,
+            0x7FFFFFFF,
+            0xFFA55555,
+            1,
+            0x7FFFFF,
+            0x7F7FFFFF,
+            0x3DCCCCCD,
+            0xBDCCCCCD,
+        ),
     ],
     "f64": [
         *(0, 1 << 63, 0x3FF0000000000000, 0x7FF0000000000000, 0xFFF0000000000000),
-        *(0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001, 0x7FFFFFFFFFFFFFFF),
-        *(0xFFF5555555555555, 1, 0x7FEFFFFFFFFFFFFF, 0x3FB999999999999A, 0x3FB9999999999999),
+        *(
+            0x7FF8000000000000,
+            0xFFF8000000000000,
+            0x7FF0000000000001,
+            0x7FFFFFFFFFFFFFFF,
+        ),
+        *(
+            0xFFF5555555555555,
+            1,
+            0x7FEFFFFFFFFFFFFF,
+            0x3FB999999999999A,
+            0x3FB9999999999999,
+        ),
     ],
 }
 
@@ -33,7 +79,9 @@ def patterns(dtype: str, count: int, seed: int = 0) -> np.ndarray:
     """`count` random bit patterns after the special ones."""
     generator = np.random.default_rng(seed)
     unsigned = UINT[dtype]
-    random = generator.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True)
+    random = generator.integers(
+        0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True
+    )
     return np.concatenate([np.array(SPECIAL[dtype], unsigned), random])
 
 
@@ -42,7 +90,9 @@ def run(ir: str, buffer: np.ndarray, flag: int) -> None:
     code, _ = compile_object(ir, HOST)
     loaded = LoadedObjects([code], {}, ["k_task"])
     record = (ctypes.c_void_p * 1)(buffer.ctypes.data)
-    task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    task = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )
     task(loaded.address("k_task"))(record, flag, 0, None)
 
 
@@ -118,8 +168,10 @@ def phi(i: int, dtype: str, a: str, b: str) -> list[str]:
     return [
         f"%a{i} = arith.constant {a} : {dtype}",
         f"%b{i} = arith.constant {b} : {dtype}",
-        f"%c{i} = scf.for %i{i} = %zero to %begin step %one iter_args(%x{i} = %b{i}) -> ({dtype}) "
-        f"{{ memref.store %x{i}, %o[%one] : memref<65536x{dtype}>\n scf.yield %a{i} : {dtype} }}",
+        (
+            f"%c{i} = scf.for %i{i} = %zero to %begin step %one iter_args(%x{i} = %b{i}) -> ({dtype}) "
+            f"{{ memref.store %x{i}, %o[%one] : memref<65536x{dtype}>\n scf.yield %a{i} : {dtype} }}"
+        ),
     ]
 
 
@@ -162,7 +214,9 @@ def test_splats_vectors_and_stored_scalars_keep_their_bits(dtype: str) -> None:
     bits = patterns(dtype, 64)[:64]
     body: list[str] = []
     for i in range(0, 64, 4):
-        body.append(f"%s{i} = arith.constant dense<{literal(bits[i], dtype)}> : vector<4x{dtype}>")
+        body.append(
+            f"%s{i} = arith.constant dense<{literal(bits[i], dtype)}> : vector<4x{dtype}>"
+        )
         body.append(store(i, f"%s{i}", f"vector<4x{dtype}>", dtype))
         values = ", ".join(literal(x, dtype) for x in bits[i : i + 4])
         body.append(f"%v{i} = arith.constant dense<[{values}]> : vector<4x{dtype}>")
@@ -179,10 +233,14 @@ def test_splats_vectors_and_stored_scalars_keep_their_bits(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_operands_of_arithmetic_and_comparison_keep_their_values(dtype: str) -> None:
     floats = {"f32": np.float32, "f64": np.float64}[dtype]
-    values = np.array([0.1, -0.3, 1e-40, 1.5e-20, np.inf, -np.inf, 16777217.0, 1 / 3], floats)
+    values = np.array(
+        [0.1, -0.3, 1e-40, 1.5e-20, np.inf, -np.inf, 16777217.0, 1 / 3], floats
+    )
     body: list[str] = []
     for i, value in enumerate(values):
-        body.append(f"%k{i} = arith.constant {literal(value.view(UINT[dtype]), dtype)} : {dtype}")
+        body.append(
+            f"%k{i} = arith.constant {literal(value.view(UINT[dtype]), dtype)} : {dtype}"
+        )
         body.append(f"%i{i} = arith.constant {i} : index")
         body.append(f"%x{i} = memref.load %o[%i{i}] : memref<65536x{dtype}>")
         body.append(f"%e{i} = arith.cmpf oeq, %x{i}, %k{i} : {dtype}")
