@@ -52,7 +52,9 @@ def _build(arch: str, sources: list[str], folder: Path, scratch: Path) -> list[P
     parts: list[Path] = []
     for source in sources:
         part = scratch / f"{arch}-{source}.o"
-        _zig(scratch, "cc", "-target", f"{arch}-linux-gnu.2.17", *_COMPILE, "-c", source, "-o", part)
+        _zig(
+            scratch, "cc", "-target", f"{arch}-linux-gnu.2.17", *_COMPILE, "-c", source, "-o", part
+        )
         parts.append(part)
     merged, shared = folder / f"{NAME}.o", folder / f"lib{NAME}.so"
     _zig(scratch, "ld.lld", "-r", *parts, "-o", merged)

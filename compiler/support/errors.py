@@ -164,7 +164,9 @@ def errors_page() -> str:
     ]
     for prefix, heading in RANGES.items():
         lines += ["", f"## {prefix}xxx: {heading}", "", "| code | title |", "|---|---|"]
-        lines += [f"| {code} | {title} |" for code, title in CODES.items() if code.startswith(prefix)]
+        lines += [
+            f"| {code} | {title} |" for code, title in CODES.items() if code.startswith(prefix)
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
-from torch_mlir import ir
 
 from xcompile.compiler.ir.dtypes import DTYPES, element_type
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Dialect, Op, Value
 from xcompile.compiler.support.dims import Dim
 

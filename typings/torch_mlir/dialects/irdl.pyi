@@ -1,0 +1,3 @@
+from torch_mlir.ir import Module
+
+def load_dialects(module: Module) -> None: ...

@@ -1,0 +1,3 @@
+from torch_mlir.ir import Operation
+
+def translate_module_to_llvmir(module: Operation) -> str: ...
