@@ -8,11 +8,24 @@ import dataclasses
 import json
 import types
 import typing
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from xcompile.compiler.support.errors import CompileError
 
 T = TypeVar("T")
+
+
+class TargetNumbers(Protocol):
+    """What schedules ask of a target: numbers and features, never its name."""
+
+    @property
+    def vector_registers(self) -> int: ...
+    @property
+    def l1d(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
+    def lanes(self, bits: int) -> int: ...
+    def has(self, feature: str) -> bool: ...
 
 
 class ScheduleError(CompileError):

@@ -152,6 +152,12 @@ class Builder:
             }[predicate]  # fmt: skip
         return self.op(f"arith.cmpi {predicate}, {self.index(a)}, {self.index(b)} : index")
 
+    def select(self, condition: Value | bool, a: Index, b: Index) -> Index:
+        """The index `a` where the condition holds, else `b`."""
+        if isinstance(condition, bool):
+            return a if condition else b
+        return self.op(f"arith.select {condition}, {self.index(a)}, {self.index(b)} : index")
+
     def unflatten(self, flat: Index, sizes: Sequence[Index]) -> list[Index]:
         """The multi-index of a row-major flat index; the first size is not needed."""
         out: list[Index] = []
@@ -197,6 +203,14 @@ class Builder:
                 f"vector.maskedstore {buffer.name}[{index}], {mask}, {value} : "
                 f"{buffer.type}, vector<{lanes}xi1>, {kind}"
             )
+
+    def view(self, scratch: Buffer, offset: int, dtype: str) -> Buffer:
+        """Scratch memory (i8) from byte `offset` on, as a flat buffer of `dtype`."""
+        head = self.index(offset)
+        name = self.op(
+            f"memref.view {scratch.name}[{head}][{self.index(_VIEW)}] : {scratch.type} to memref<?x{dtype}>"
+        )
+        return Buffer(name, dtype)
 
     def prefetch(self, buffer: Buffer, at: Index, locality: int = 3) -> None:
         """Prefetch the cache line of element `at` for reading; 3 is the nearest cache."""
@@ -280,8 +294,13 @@ class Builder:
         return [f"{result}#{i}" for i in range(len(types))]
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
-        """`scf.if` without results."""
+    def when(self, condition: Value | bool) -> Iterator[None]:
+        """`scf.if` without results; it is not written for a condition known to hold."""
+        if condition is True:
+            yield
+            return
+        if condition is False:
+            condition = self.int_constant(0, "i1")
         self.line(f"scf.if {condition} {{")
         yield
         self.line("}")
