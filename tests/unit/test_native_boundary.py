@@ -31,9 +31,7 @@ func.func @scale(%x: memref<1xf32> {llvm.noalias}, %y: memref<1xf32> {llvm.noali
   }
   return
 }"""
-TASK = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-)
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
 def test_a_task_unpacks_its_record_and_does_its_part() -> None:
@@ -85,9 +83,7 @@ def test_a_host_module_calls_tasks_of_other_objects() -> None:
         ({"buffers": 4, "sizes": 0, "scratch": True}, "4 buffers"),
     ],
 )
-def test_a_kernel_that_differs_from_its_announcement_is_refused(
-    counts: dict, reason: str
-) -> None:
+def test_a_kernel_that_differs_from_its_announcement_is_refused(counts: dict, reason: str) -> None:
     with pytest.raises(CompileError, match=reason) as caught:
         lower_kernel(SCALE, "scale", **counts)
     assert caught.value.code == "XC4004"
@@ -115,9 +111,7 @@ def test_a_kernel_that_differs_from_its_announcement_is_refused(
         ),
     ],
 )
-def test_bad_modules_are_refused_before_translation(
-    text: str, code: str, reason: str
-) -> None:
+def test_bad_modules_are_refused_before_translation(text: str, code: str, reason: str) -> None:
     with pytest.raises(CompileError, match=reason) as caught:
         lower_module(text)
     assert caught.value.code == code
@@ -137,9 +131,7 @@ def test_the_same_module_gives_the_same_bytes() -> None:
 def test_512_bit_vectors_stay_whole_on_processors_that_prefer_256() -> None:
     wide = SCALE.replace("8xf32>", "16xf32>").replace("constant 8", "constant 16")
     ir = lower_kernel(wide, "scale", buffers=3, sizes=1, scratch=True)
-    spec = MachineSpec(
-        "x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl"
-    )
+    spec = MachineSpec("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl")
     _, listing = compile_object(ir, spec, listing=True)
     assert listing is not None
     assert "vmulps" in listing

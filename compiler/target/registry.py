@@ -1,0 +1,105 @@
+"""The targets that can be named, and the reading of `DEVICE[-ISA][-PRECISION]`.
+
+A named target describes no machine in particular: its caches are those of a common server core of its
+kind, so that the same name gives the same code everywhere. `cpu` is this host, measured.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.host import host_target
+from xcompile.compiler.target.target import Target
+
+PRECISIONS: Final = ("fp32",)
+"""The precisions there are; the first is the default."""
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
+
+_AVX2 = frozenset(
+    "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3".split()
+)
+_AVX512 = _AVX2 | frozenset("avx512bw avx512cd avx512dq avx512f avx512vl".split())
+_NEON = frozenset({"fp-armv8", "neon"})
+_DOTPROD = _NEON | frozenset({"dotprod", "fullfp16", "lse"})
+
+
+def _x86(name: str, features: frozenset[str], l1d: int, l2: int, l3: int) -> Target:
+    wide = "avx512f" in features
+    return Target(
+        name=name,
+        triple="x86_64-unknown-linux-gnu",
+        features=features,
+        vector_bits=512 if wide else 256,
+        vector_registers=32 if wide else 16,
+        fma_ports=2,
+        l1d=l1d,
+        l2=l2,
+        l3=l3,
+        cores=4,
+    )
+
+
+def _arm(name: str, features: frozenset[str], l1d: int, l2: int, l3: int) -> Target:
+    return Target(
+        name=name,
+        triple="aarch64-unknown-linux-gnu",
+        features=features,
+        vector_bits=128,
+        vector_registers=32,
+        fma_ports=2,
+        l1d=l1d,
+        l2=l2,
+        l3=l3,
+        cores=4,
+    )
+
+
+_NAMED: Final = (
+    _x86("x86-avx2", _AVX2, 32 * _KIB, 512 * _KIB, 16 * _MIB),
+    _x86("x86-avx512", _AVX512, 32 * _KIB, 1 * _MIB, 16 * _MIB),
+    _x86("x86-vnni", _AVX512 | {"avx512vnni"}, 48 * _KIB, 1280 * _KIB, 24 * _MIB),
+    _arm("arm-neon", _NEON, 32 * _KIB, 512 * _KIB, 0),
+    _arm("arm-dotprod", _DOTPROD, 64 * _KIB, 1 * _MIB, 32 * _MIB),
+    _arm("arm-i8mm", _DOTPROD | {"bf16", "i8mm"}, 64 * _KIB, 1 * _MIB, 32 * _MIB),
+)
+
+
+def targets() -> dict[str, Target]:
+    """Every target by its name: `cpu`, which is this host, then the named ones."""
+    return {target.name: target for target in (host_target(), *_NAMED)}
+
+
+def parse_target(text: str) -> tuple[Target, str]:
+    """Reads `DEVICE[-ISA][-PRECISION]`, such as "cpu", "x86-avx2" or "arm-dotprod-fp32".
+
+    Returns:
+        The target and the precision, "fp32" when the text names none.
+
+    Raises:
+        CompileError: XC6001 for an unknown target, XC6002 for an unknown precision; the help names close matches.
+    """
+    known = targets()
+    if text in known:
+        return known[text], PRECISIONS[0]
+    name, _, precision = text.rpartition("-")
+    if name in known:
+        if precision in PRECISIONS:
+            return known[name], precision
+        raise CompileError(
+            "XC6002",
+            f"no precision '{precision}' (in target '{text}')",
+            help=_suggestion(precision, PRECISIONS),
+        )
+    name = name if precision in PRECISIONS else text
+    raise CompileError("XC6001", f"no target '{name}'", help=_suggestion(name, known))
+
+
+def _suggestion(wrong: str, known: Iterable[str]) -> str:
+    """What to write instead: close matches where there are any, else everything there is."""
+    names = list(known)
+    close = [name for name in names if wrong and name.startswith(f"{wrong}-")]
+    close = close or difflib.get_close_matches(wrong, names)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"

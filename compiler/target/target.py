@@ -1,0 +1,91 @@
+"""What the compiler knows about a machine: data, no behaviour.
+
+Passes, schedules and emitters never ask what a target is called. They ask for features
+(`target.has("avx512vnni")`) and for numbers: vector bits, registers, caches, cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from xcompile.compiler.support.errors import CompileError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A CPU to compile for.
+
+    Attributes:
+        name: how users call it; it decides nothing.
+        triple: LLVM's target triple, "x86_64-unknown-linux-gnu".
+        features: instruction sets by LLVM's names ("avx2", "avx512vnni", "dotprod"), each with those it implies.
+        vector_bits: the width of a vector register that emitters use.
+        vector_registers: how many such registers there are.
+        fma_ports: vector multiply-adds of the full width that a core starts in a cycle.
+        l1d: bytes of a core's first-level data cache.
+        l2: bytes of a core's second-level cache.
+        l3: bytes of the last-level cache, shared by the cores; 0 when there is none.
+        cores: how many threads a model is expected to run on.
+    """
+
+    name: str
+    triple: str
+    features: frozenset[str]
+    vector_bits: int
+    vector_registers: int
+    fma_ports: int
+    l1d: int
+    l2: int
+    l3: int
+    cores: int
+
+    @property
+    def arch(self) -> str:
+        """The architecture, "x86_64" or "aarch64"."""
+        return self.triple.split("-")[0]
+
+    def has(self, feature: str) -> bool:
+        """Whether the machine has an instruction set, by LLVM's name."""
+        return feature in self.features
+
+    def lanes(self, dtype_bits: int) -> int:
+        """How many elements of `dtype_bits` bits fill a vector register."""
+        return self.vector_bits // dtype_bits
+
+    def llvm_features(self) -> str:
+        """The features as LLVM's target machine takes them, sorted: "+avx,+avx2,+fma"."""
+        return ",".join(f"+{feature}" for feature in sorted(self.features))
+
+    def llvm_cpu(self) -> str:
+        """LLVM's name of the baseline CPU, to which the features are added."""
+        return "x86-64" if self.arch == "x86_64" else "generic"
+
+    def runs_on(self, host: Target) -> bool:
+        """Whether code for this target runs on the machine that `host` describes."""
+        return self.arch == host.arch and self.features <= host.features
+
+    def to_json(self) -> dict[str, Any]:
+        """The target as a JSON object; `from_json` reads it back."""
+        return {**asdict(self), "features": sorted(self.features)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Target:
+        """The target that `to_json` described.
+
+        Raises:
+            CompileError: XC6005, a field is missing, unknown or has the wrong type.
+        """
+        known = {field.name: field.type for field in fields(cls)}
+        if values.keys() != known.keys():
+            wrong = ", ".join(sorted(values.keys() ^ known.keys()))
+            raise CompileError("XC6005", f"a target has missing or unknown fields: {wrong}")
+        kinds: dict[str, type] = {"str": str, "int": int, "frozenset[str]": list}
+        for name, kind in known.items():
+            if type(values[name]) is not kinds[str(kind)]:
+                raise CompileError("XC6005", f"the target's field '{name}' is not of type {kind}")
+        if not all(isinstance(feature, str) for feature in values["features"]):
+            raise CompileError("XC6005", "the target's features are not all texts")
+        decoded: dict[str, Any] = {**values, "features": frozenset(values["features"])}
+        return cls(**decoded)
