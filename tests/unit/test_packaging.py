@@ -20,7 +20,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
     out.mkdir()
     call = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     subprocess.run(
-        [sys.executable, "-c", call, str(out)], cwd=source, check=True, capture_output=True
+        [sys.executable, "-c", call, str(out)], cwd=source, check=True
     )
     (built,) = out.iterdir()
     return built
