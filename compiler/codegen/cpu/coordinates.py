@@ -1,0 +1,133 @@
+"""Coordinates of the elements that the lanes of a vector stand for.
+
+While code is written for a vector of elements, each axis has a coordinate: the same for every lane (an `Index`), running along
+the lanes (`Lane(base)`: base, base + 1, …), or anything (`Lanes(vector of index)`). Arithmetic keeps the simplest form, so
+that a load can see that it is a scalar, a vector in memory, or a gather.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Lane i has the coordinate `base + i`."""
+
+    base: Index
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Lane i has the i-th element of an SSA `vector<lanes x index>`."""
+
+    vector: Value
+
+
+Coordinate = Index | Lane | Lanes
+
+
+class Coordinates:
+    """Arithmetic on coordinates. All are non-negative unless a method says otherwise."""
+
+    def __init__(self, builder: Builder, lanes: int) -> None:
+        self.b = builder
+        self.lanes = lanes
+
+    @property
+    def _type(self) -> str:
+        return f"vector<{self.lanes}xindex>"
+
+    def vector(self, c: Coordinate) -> Value:
+        """The SSA vector of any coordinate."""
+        if isinstance(c, Lanes):
+            return c.vector
+        if isinstance(c, Lane):
+            steps = self.b.constant(str(list(range(self.lanes))), "index", self.lanes)
+            if c.base == 0:
+                return steps
+            return self.b.op(f"arith.addi {self._splat(c.base)}, {steps} : {self._type}")
+        return self._splat(c)
+
+    def _splat(self, index: Index) -> Value:
+        if isinstance(index, int):
+            return self.b.constant(str(index), "index", self.lanes)
+        return self.b.op(f"vector.broadcast {index} : index to {self._type}")
+
+    def add(self, a: Coordinate, b: Coordinate) -> Coordinate:
+        if _uniform(a) and _uniform(b):
+            return self.b.add(a, b)
+        if _uniform(a):
+            a, b = b, a
+        if isinstance(a, Lane) and _uniform(b):
+            return Lane(self.b.add(a.base, b))
+        if b == 0:
+            return a
+        return self._binary("arith.addi", a, b)
+
+    def sub(self, a: Coordinate, b: Index) -> Coordinate:
+        """a - b; may be negative."""
+        if _uniform(a):
+            return self.b.sub(a, b)
+        if isinstance(a, Lane):
+            return Lane(self.b.sub(a.base, b))
+        return a if b == 0 else self._binary("arith.subi", a, b)
+
+    def mul(self, a: Coordinate, by: Index) -> Coordinate:
+        if _uniform(a):
+            return self.b.mul(a, by)
+        if by == 0:
+            return 0
+        return a if by == 1 else self._binary("arith.muli", a, by)
+
+    def div(self, a: Coordinate, by: Index) -> Coordinate:
+        if _uniform(a):
+            return self.b.div(a, by)
+        return a if by == 1 else self._binary("arith.divui", a, by)
+
+    def rem(self, a: Coordinate, by: Index) -> Coordinate:
+        if _uniform(a):
+            return self.b.rem(a, by)
+        return 0 if by == 1 else self._binary("arith.remui", a, by)
+
+    def clamp(self, a: Coordinate, low: Index, high: Index) -> Coordinate:
+        """`min(max(a, low), high)` of signed values."""
+        if _uniform(a):
+            return self.b.min(self.b.max(a, low), high)
+        return self._binary("arith.minsi", self._binary("arith.maxsi", a, low), high)
+
+    def compare(self, predicate: str, a: Coordinate, b: Coordinate) -> Value | bool:
+        """An i1 (uniform), a vector of i1, or a Python bool when known."""
+        if _uniform(a) and _uniform(b):
+            return self.b.compare(predicate, a, b)
+        return self.b.op(f"arith.cmpi {predicate}, {self.vector(a)}, {self.vector(b)} : {self._type}")
+
+    def _binary(self, op: str, a: Coordinate, b: Coordinate) -> Lanes:
+        return Lanes(self.b.op(f"{op} {self.vector(a)}, {self.vector(b)} : {self._type}"))
+
+    def flatten(self, at: Sequence[Coordinate], strides: Sequence[Index]) -> Coordinate:
+        """The sum of coordinate times stride; uniform terms first, so that a `Lane` survives."""
+        total: Coordinate = 0
+        varying: Coordinate | None = None
+        for c, stride in zip(at, strides, strict=True):
+            term = self.mul(c, stride)
+            if _uniform(term):
+                total = self.add(total, term)
+            else:
+                varying = term if varying is None else self.add(varying, term)
+        return total if varying is None else self.add(varying, total)
+
+    def unflatten(self, flat: Coordinate, sizes: Sequence[Index]) -> list[Coordinate]:
+        """The row-major multi-index; the first size is not needed."""
+        found: list[Coordinate] = []
+        for size in reversed(sizes[1:]):
+            found.append(self.rem(flat, size))
+            flat = self.div(flat, size)
+        if sizes:
+            found.append(flat)
+        return found[::-1]
+
+
+def _uniform(c: Coordinate) -> bool:
+    return isinstance(c, int | str)

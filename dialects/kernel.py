@@ -1,0 +1,109 @@
+"""The kernel dialect: fusion has decided the boundaries.
+
+    kernel.func @conv_relu (body: nn ops, `kernel.dims`, ended by `kernel.return`)
+    %y = kernel.launch @conv_relu(%x, %w) {sizes = ["N"]}
+
+A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of the program. Equal kernels
+are equal text, whatever model nodes they came from: that text is the key of caches and of tuning.
+"""
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from xcompile.compiler.ir.op import Dialect, Op, Operands, Region, Results, Result, Value
+from xcompile.compiler.support.dims import Dim, parse
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes
+
+kernel = Dialect("kernel")
+
+
+@kernel.op("func", pure=False)
+class Func(Op):
+    """One kernel.
+
+    Attributes:
+        sym_name: its name.
+        arguments: the shape of each argument, as Dims over d0, d1, …: "d0,64,8,8".
+        constants: positions of the arguments that are constants of the model.
+        results: how many results it has.
+    """
+
+    body: Region
+    sym_name: str
+    arguments: tuple[str, ...]
+    constants: tuple[int, ...] = ()
+
+    @property
+    def block(self) -> ir.Block:
+        return self.operation.regions[0].blocks[0]
+
+    @property
+    def parameters(self) -> list[Value]:
+        return list(self.block.arguments)
+
+    @property
+    def returned(self) -> list[Value]:
+        """The values that the kernel computes."""
+        return list(self.ops[-1].operands)
+
+    @property
+    def ops(self) -> list[ir.Operation]:
+        """The operations of the body, `kernel.return` last."""
+        return [o.operation for o in self.block.operations]
+
+    def argument_shapes(self) -> list[Shape]:
+        return [parse_shape(text) for text in self.arguments]
+
+
+@kernel.op("return", pure=False)
+class Return(Op):
+    """Ends a kernel: the values that it computes."""
+
+    values: Operands
+
+
+@kernel.op("launch")
+class Launch(Op):
+    """Run a kernel on tensors.
+
+    Attributes:
+        callee: the kernel's name.
+        sizes: what d0, d1, … are here, as Dims of the program.
+    """
+
+    inputs: Operands
+    outputs: Results
+    callee: str
+    sizes: tuple[str, ...] = ()
+
+
+@kernel.op("dims")
+class Dims(NnOp):
+    """A small integer tensor whose elements are Dims: a shape, axes, the starts of a slice.
+
+    It stands in kernels for operands that only say sizes and places; no memory holds it.
+    """
+
+    y: Result
+    values: tuple[str, ...]
+    dtype: str = "i64"
+    rank: int = 1
+
+    def dtypes(self) -> Sequence[str]:
+        return [self.dtype]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return [(len(self.values),)] if self.rank else [()]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        return tuple(parse(text) for text in self.values)
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape of "d0,8,2*d1"; "" is rank 0."""
+    return tuple(parse(part) for part in text.split(",")) if text else ()
+
+
+def shape_text(shape: Sequence[Dim]) -> str:
+    return ",".join(str(d) for d in shape)
