@@ -7,15 +7,17 @@ that a load can see that it is a scalar, a vector in memory, or a gather.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Lane i has the coordinate `base + i`."""
+    """Lane i has the coordinate `base + i`; `base` is known to be a multiple of `multiple`."""
 
     base: Index
+    multiple: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,18 @@ class Coordinates:
             return self.b.add(a, b)
         if _uniform(a):
             a, b = b, a
-        if isinstance(a, Lane) and _uniform(b):
-            return Lane(self.b.add(a.base, b))
         if b == 0:
             return a
+        if isinstance(a, Lane) and _uniform(b):
+            return Lane(self.b.add(a.base, b), gcd(a.multiple, b) if isinstance(b, int) else 1)
         return self._binary("arith.addi", a, b)
 
     def sub(self, a: Coordinate, b: Index) -> Coordinate:
         """a - b; may be negative."""
         if _uniform(a):
             return self.b.sub(a, b)
-        if isinstance(a, Lane):
-            return Lane(self.b.sub(a.base, b))
+        if isinstance(a, Lane) and b != 0:
+            return Lane(self.b.sub(a.base, b), gcd(a.multiple, b) if isinstance(b, int) else 1)
         return a if b == 0 else self._binary("arith.subi", a, b)
 
     def mul(self, a: Coordinate, by: Index) -> Coordinate:

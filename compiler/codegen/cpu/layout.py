@@ -1,0 +1,70 @@
+"""How the elements of a tensor lie in memory.
+
+`plain` is row-major. `NCHW16c` (any block) keeps 16 channels of a pixel together: [N][ceil(C/16)][spatial…][16];
+the logical shape stays N, C, spatial, and the channels beyond C in the last block are zero.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from xcompile.compiler.codegen.cpu.builder import Index
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane
+from xcompile.compiler.support.dims import Dim, ceildiv, product
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout: `block` channels together, or 0 for row-major."""
+
+    block: int = 0
+
+    @staticmethod
+    def of(tensor: ir.Type) -> "Layout":
+        """The layout that a tensor type's encoding names."""
+        encoding = ir.RankedTensorType(tensor).encoding
+        if encoding is None:
+            return PLAIN
+        found = re.fullmatch(r'#nn\.layout<"NC[DHW]*(\d+)c">', str(encoding))
+        if found is None:
+            raise ValueError(f"no layout is written {encoding}")
+        return Layout(int(found[1]))
+
+    def elements(self, shape: Sequence[Dim]) -> Dim:
+        """How many elements the memory holds, padding included."""
+        if not self.block:
+            return product(shape)
+        return product([shape[0], ceildiv(shape[1], self.block), *shape[2:], self.block])
+
+    def offset(self, arithmetic: Coordinates, shape: Sequence[Index], at: Sequence[Coordinate]) -> Coordinate:
+        """The linear offset of the elements at `at`."""
+        b = arithmetic.b
+        if not self.block:
+            return arithmetic.flatten(at, row_major_strides(arithmetic, shape))
+        n, channel, *spatial = at
+        outer, inner = self._split(arithmetic, channel)
+        blocks = b.ceildiv(shape[1], self.block)
+        strides = row_major_strides(arithmetic, [shape[0], blocks, *shape[2:], self.block])
+        return arithmetic.flatten([n, outer, *spatial, inner], strides)
+
+    def _split(self, arithmetic: Coordinates, channel: Coordinate) -> tuple[Coordinate, Coordinate]:
+        lanes = arithmetic.lanes
+        if isinstance(channel, Lane) and channel.multiple % lanes == 0 and self.block % lanes == 0:
+            inner = 0 if channel.multiple % self.block == 0 else arithmetic.b.rem(channel.base, self.block)
+            return arithmetic.b.div(channel.base, self.block), Lane(inner, lanes)
+        return arithmetic.div(channel, self.block), arithmetic.rem(channel, self.block)
+
+
+PLAIN = Layout()
+
+
+def row_major_strides(arithmetic: Coordinates, shape: Sequence[Index]) -> list[Index]:
+    """The stride of each axis, in elements."""
+    strides: list[Index] = []
+    step: Index = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = arithmetic.b.mul(step, size)
+    return strides[::-1]

@@ -1,0 +1,289 @@
+"""Element functions: what an op computes for one element, or for a vector of them.
+
+A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to loads from the kernel's
+arguments. So any chain of elementwise and data-movement ops is one loop without intermediate buffers, and the
+epilogue of a convolution is the same code with the accumulators standing for the anchor's result.
+
+Handlers are registered by op name (`@pulls("nn.transpose")`).
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Iterator
+
+from torch_mlir import ir
+
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.op import Op, Value as Tensor, view
+from xcompile.compiler.support.dims import Dim, fold
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
+
+At = Sequence[Coordinate]
+Handler = Callable[["Pull", Op, At], Value]
+PULLS: dict[str, Handler] = {}
+"""How each op gives its elements, by op name."""
+
+
+def pulls(*names: str) -> Callable[[Handler], Handler]:
+    """Register a handler for ops by name."""
+
+    def register(handler: Handler) -> Handler:
+        PULLS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def register_dtype(dtype: str) -> str:
+    """The type an element has in a register: signless integers, bool as i1."""
+    return dtype.removeprefix("u")
+
+
+def memory_dtype(dtype: str) -> str:
+    """The type an element has in memory: bool and 4-bit integers take a byte."""
+    return "i8" if dtype in ("i1", "i4", "ui4") else dtype.removeprefix("u")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor in memory: a kernel argument or result."""
+
+    buffer: Buffer
+    shape: Shape
+    layout: Layout
+    dtype: str
+
+
+class Pull:
+    """Gives elements of the values of one kernel, `lanes` at a time (0: one scalar).
+
+    Attributes:
+        b: where the code goes.
+        sizes: shapes and contents of the kernel's values.
+        symbols: what the kernel's size symbols are, as indices.
+        mask: which lanes are on, a vector of i1, or None for all; set while a tail is written.
+    """
+
+    def __init__(
+        self, b: Builder, sizes: Sizes, symbols: Mapping[str, Index], sources: Mapping[Tensor, Source], lanes: int
+    ) -> None:
+        self.b = b
+        self.sizes = sizes
+        self.symbols = symbols
+        self.sources = dict(sources)
+        self.lanes = lanes
+        self.coordinates = Coordinates(b, lanes)
+        self.mask: Value | None = None
+        self._bound: dict[Tensor, Callable[[At], Value]] = {}
+        self._memo: list[dict[tuple[Tensor, tuple[Coordinate, ...]], Value]] = [{}]
+
+    # -- sizes --------------------------------------------------------------------------------
+
+    def dim(self, dim: Dim) -> Index:
+        """A size as an index."""
+        return dim if isinstance(dim, int) else fold(dim, _Emit(self.b, self.symbols))
+
+    def shape(self, value: Tensor) -> list[Index]:
+        return [self.dim(d) for d in self.sizes.shape(value)]
+
+    def content(self, value: Tensor) -> list[Index]:
+        """The elements of an operand that says sizes or places."""
+        known = self.sizes.content(value)
+        if known is None:
+            owner = value.owner
+            node = describe(owner.location) if isinstance(owner, ir.Operation) else None
+            raise CompileError("XC4010", "a size or place depends on the values of a tensor", node=node)
+        return [self.dim(d) for d in known]
+
+    # -- types --------------------------------------------------------------------------------
+
+    def type(self, dtype: str) -> str:
+        """The MLIR type of an element of `dtype` in a register, over all lanes."""
+        return vector_type(self.lanes, register_dtype(dtype))
+
+    # -- scopes -------------------------------------------------------------------------------
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Values made inside are forgotten at the end: use around the body of a loop or branch."""
+        self._memo.append({})
+        yield
+        self._memo.pop()
+
+    @contextmanager
+    def masked(self, mask: Value | None) -> Iterator[None]:
+        """Lanes outside `mask` are neither loaded nor stored inside."""
+        before, self.mask = self.mask, mask
+        with self.scope():
+            yield
+        self.mask = before
+
+    @contextmanager
+    def bound(self, value: Tensor, give: Callable[[At], Value]) -> Iterator[None]:
+        """Inside, `value` is what `give(at)` says: accumulators in an epilogue."""
+        self._bound[value] = give
+        with self.scope():
+            yield
+        del self._bound[value]
+
+    # -- elements -----------------------------------------------------------------------------
+
+    def value(self, tensor: Tensor, at: At) -> Value:
+        """The elements of a tensor at coordinates `at`, one a logical axis."""
+        if tensor in self._bound:
+            return self._bound[tensor](at)
+        key = (tensor, tuple(at))
+        for memo in reversed(self._memo):
+            if key in memo:
+                return memo[key]
+        result = self.load(self.sources[tensor], at) if tensor in self.sources else self._compute(tensor, at)
+        self._memo[-1][key] = result
+        return result
+
+    def _compute(self, tensor: Tensor, at: At) -> Value:
+        operation = tensor.owner
+        op = view(operation) if isinstance(operation, ir.Operation | ir.OpView) else None
+        handler = PULLS.get(op.NAME) if op else None
+        if op is None or handler is None:
+            name = operation.name if isinstance(operation, ir.Operation) else "an argument"
+            raise CompileError("XC4010", f"no element function for {name}")
+        return handler(self, op, at)
+
+    def broadcast(self, tensor: Tensor, at: At, result: Shape) -> Value:
+        """The elements of an operand that broadcasts to the shape `result`, which `at` runs over."""
+        shape = self.sizes.shape(tensor)
+        tail = len(at) - len(shape)
+        return self.value(
+            tensor, [self._still(d, c, r) for d, c, r in zip(shape, at[tail:], result[tail:], strict=True)]
+        )
+
+    def _still(self, dim: Dim, c: Coordinate, result: Dim) -> Coordinate:
+        """The coordinate on an axis of size `dim` that broadcasts to `result`: 0 where the size is 1."""
+        if dim == 1 or c == 0:
+            return 0
+        if dim == result:
+            return c
+        moves = self.b.select(self.b.compare("eq", self.dim(dim), 1), 0, 1)
+        return self.coordinates.mul(c, moves)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def load(self, source: Source, at: At) -> Value:
+        """Load elements of a tensor in memory."""
+        offset = self.offset(source, at)
+        raw = self._load_flat(source.buffer, offset)
+        if source.dtype == "i1":
+            zero = self.b.int_constant(0, "i8", self.lanes)
+            return self.b.op(f"arith.cmpi ne, {raw}, {zero} : {vector_type(self.lanes, 'i8')}")
+        if source.dtype in ("i4", "ui4"):
+            return self.b.op(f"arith.trunci {raw} : {vector_type(self.lanes, 'i8')} to {self.type(source.dtype)}")
+        return raw
+
+    def offset(self, source: Source, at: At) -> Coordinate:
+        """The linear offset of elements in the buffer."""
+        shape = [self.dim(d) for d in source.shape]
+        return source.layout.offset(self.coordinates, shape, at)
+
+    def _load_flat(self, buffer: Buffer, offset: Coordinate) -> Value:
+        if not self.lanes:
+            assert isinstance(offset, int | str)
+            return self.b.load(buffer, offset)
+        if isinstance(offset, Lane):
+            return self.b.load(buffer, offset.base, self.lanes, self.mask)
+        if not isinstance(offset, Lanes):
+            return self.b.broadcast(self.b.load(buffer, offset), buffer.dtype, self.lanes)
+        kind = vector_type(self.lanes, buffer.dtype)
+        mask = self.mask or self.b.int_constant(1, "i1", self.lanes)
+        zero = self.b.constant("0.0" if buffer.dtype[0] in "fb" else "0", buffer.dtype, self.lanes)
+        return self.b.op(
+            f"vector.gather {buffer.name}[{self.b.index(0)}] [{offset.vector}], {mask}, {zero} : {buffer.type}, "
+            f"vector<{self.lanes}xindex>, vector<{self.lanes}xi1>, {kind} into {kind}"
+        )
+
+    def store(self, source: Source, value: Value, at: At) -> None:
+        """Store elements; the lanes must be next to each other in memory, or there are none."""
+        if source.dtype in ("i1", "i4", "ui4"):
+            register = self.type(source.dtype)
+            value = self.b.op(f"arith.extui {value} : {register} to {vector_type(self.lanes, 'i8')}")
+        offset = self.offset(source, at)
+        if self.lanes:
+            assert isinstance(offset, Lane), "lanes are not contiguous in the result"
+            self.b.store(value, source.buffer, offset.base, self.lanes, self.mask)
+        else:
+            assert isinstance(offset, int | str)
+            self.b.store(value, source.buffer, offset)
+
+    def index_value(self, value: Value, dtype: str) -> Coordinate:
+        """Integer elements as a coordinate (they may be negative)."""
+        kind, to = self.type(dtype), vector_type(self.lanes, "index")
+        cast = "arith.index_castui" if dtype.startswith("ui") else "arith.index_cast"
+        made = self.b.op(f"{cast} {value} : {kind} to {to}")
+        return Lanes(made) if self.lanes else made
+
+    def as_integer(self, c: Coordinate, dtype: str) -> Value:
+        """A coordinate as integer elements of `dtype`."""
+        vector = self.coordinates.vector(c) if self.lanes else self.b.index(_scalar(c))
+        return self.b.op(f"arith.index_cast {vector} : {vector_type(self.lanes, 'index')} to {self.type(dtype)}")
+
+    def select(self, condition: Value | bool, a: Value, b: Value, dtype: str) -> Value:
+        """`a` where the condition (i1, or i1 a lane) holds, else `b`."""
+        if isinstance(condition, bool):
+            return a if condition else b
+        return self.b.op(f"arith.select {condition}, {a}, {b} : {self._condition_type(condition)}{self.type(dtype)}")
+
+    def _condition_type(self, condition: Value) -> str:
+        return f"vector<{self.lanes}xi1>, " if self.lanes else ""
+
+    def lanewise(self, condition: Value | bool, c: Sequence[Coordinate]) -> Value | bool:
+        """A condition from coordinates `c`, spread to all lanes when it is one for all."""
+        if isinstance(condition, bool) or not self.lanes or any(isinstance(x, Lane | Lanes) for x in c):
+            return condition
+        return self.b.broadcast(condition, "i1", self.lanes)
+
+    def dtype(self, tensor: Tensor) -> str:
+        return dtype_of(tensor)
+
+
+def _scalar(c: Coordinate) -> Index:
+    assert isinstance(c, int | str), "a coordinate varies over lanes where there are none"
+    return c
+
+
+class _Emit:
+    """Writes a size as index arithmetic; sizes are non-negative."""
+
+    def __init__(self, b: Builder, symbols: Mapping[str, Index]) -> None:
+        self.b = b
+        self.symbols = symbols
+
+    def constant(self, value: int) -> Index:
+        return value
+
+    def symbol(self, name: str) -> Index:
+        return self.symbols[name]
+
+    def add(self, a: Index, b: Index) -> Index:
+        return self.b.add(a, b)
+
+    def multiply(self, a: Index, b: Index) -> Index:
+        return self.b.mul(a, b)
+
+    def call(self, function: str, arguments: Sequence[Index]) -> Index:
+        if function == "floordiv":
+            return self._floordiv(*arguments)
+        combine = {"min": self.b.min, "max": self.b.max, "broadcast": self._broadcast}[function]
+        return functools.reduce(combine, arguments)
+
+    def _floordiv(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        return self.b.op(f"arith.floordivsi {self.b.index(a)}, {self.b.index(b)} : index")
+
+    def _broadcast(self, a: Index, b: Index) -> Index:
+        return self.b.select(self.b.compare("eq", a, 1), b, a)
