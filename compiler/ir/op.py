@@ -139,7 +139,12 @@ class Op:
         if sum(f.kind == "operand" and f.many != "single" for f in cls.FIELDS) > 1:
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(segments)
         operation = ir.Operation.create(
-            cls.NAME, results=list(result_types), operands=operands, attributes=attributes, loc=loc, regions=regions
+            cls.NAME,
+            results=list(result_types),
+            operands=operands,
+            attributes=attributes,
+            loc=loc,
+            regions=regions,
         )
         return cls(operation)
 
@@ -253,7 +258,9 @@ def _irdl_op(name: str, fields: tuple[Field, ...]) -> str:
         if not chosen:
             return
         for f in chosen:
-            lines.append(f"%{f.name} = irdl.any" if kind != "region" else f"%{f.name} = irdl.region")
+            lines.append(
+                f"%{f.name} = irdl.any" if kind != "region" else f"%{f.name} = irdl.region"
+            )
         words = {"single": "", "optional": "optional ", "variadic": "variadic "}
         items = ", ".join(f"{f.name}: {words[f.many]}%{f.name}" for f in chosen)
         lines.append(f"irdl.{keyword}({items})")

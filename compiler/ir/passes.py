@@ -73,7 +73,9 @@ class PatternPass(Pass):
         return [make() for make in self.PATTERNS]
 
     def run(self, module: Module, context: PassContext) -> None:
-        stats = apply_patterns(module, self.patterns(context), explain=context.wants_reasons(self.NAME))
+        stats = apply_patterns(
+            module, self.patterns(context), explain=context.wants_reasons(self.NAME)
+        )
         context.stats.append((self.NAME, stats))
 
 

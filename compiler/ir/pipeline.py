@@ -77,7 +77,9 @@ def _position(passes: Sequence[Pass], name: str) -> int:
         if each.NAME == name:
             return position
     raise CompileError(
-        "XC3001", f"the pipeline has no pass '{name}'", help=f"it has {', '.join(p.NAME for p in passes)}"
+        "XC3001",
+        f"the pipeline has no pass '{name}'",
+        help=f"it has {', '.join(p.NAME for p in passes)}",
     )
 
 
@@ -122,7 +124,9 @@ class _Parser:
 
     def fail(self, what: str) -> None:
         column = self._tokens[self._next][1] if self._next < len(self._tokens) else len(self._text)
-        raise CompileError("XC3002", f"cannot parse the pipeline at column {column + 1}: {what}: '{self._text}'")
+        raise CompileError(
+            "XC3002", f"cannot parse the pipeline at column {column + 1}: {what}: '{self._text}'"
+        )
 
     def sequence(self) -> list[Pass]:
         passes = self.item()
@@ -140,7 +144,9 @@ class _Parser:
         if token.startswith("@"):
             if token[1:] not in self._named:
                 self._next -= 1
-                self.fail(f"there is no pipeline '{token}'; there are {', '.join('@' + n for n in self._named)}")
+                self.fail(
+                    f"there is no pipeline '{token}'; there are {', '.join('@' + n for n in self._named)}"
+                )
             return list(parse_pipeline(self._named[token[1:]], self._named))
         options = self.options()
         if token != "fixpoint":

@@ -85,7 +85,9 @@ class Graveyard:
         self._module = ir.Module.create(loc=ir.Location.unknown())
         with ir.InsertionPoint(self._module.body):
             self._poison = ir.Operation.create(
-                "builtin.unrealized_conversion_cast", results=[ir.NoneType.get()], loc=ir.Location.unknown()
+                "builtin.unrealized_conversion_cast",
+                results=[ir.NoneType.get()],
+                loc=ir.Location.unknown(),
             ).results[0]
         self._why: dict[ir.Operation, str] = {}
 
@@ -142,10 +144,14 @@ class Rewriter:
     def replace(self, op: Op, by: Op | Value | Sequence[Value]) -> None:
         """Make every user of the op's results use `by` instead, and erase the op."""
         self._alive(op.operation)
-        values = by.results if isinstance(by, Op) else list(by) if isinstance(by, Sequence) else [by]
+        values = (
+            by.results if isinstance(by, Op) else list(by) if isinstance(by, Sequence) else [by]
+        )
         results = op.results
         if len(values) != len(results):
-            raise ValueError(f"{op.NAME} has {len(results)} results, {len(values)} replacements were given")
+            raise ValueError(
+                f"{op.NAME} has {len(results)} results, {len(values)} replacements were given"
+            )
         for old, new in zip(results, values, strict=True):
             self._touched += users(old)
             old.replace_all_uses_with(new)
@@ -204,7 +210,10 @@ def walk(module: Module) -> Iterable[ir.Operation]:
     while pending:
         operation = pending.pop()
         children = [
-            child.operation for region in operation.regions for block in region.blocks for child in block.operations
+            child.operation
+            for region in operation.regions
+            for block in region.blocks
+            for child in block.operations
         ]
         found += children
         pending += reversed(children)
@@ -217,7 +226,11 @@ def is_dead(op: Op) -> bool:
 
 
 def apply_patterns(
-    module: Module, patterns: Sequence[Pattern[Any]], *, limit: int | None = None, explain: bool = False
+    module: Module,
+    patterns: Sequence[Pattern[Any]],
+    *,
+    limit: int | None = None,
+    explain: bool = False,
 ) -> RewriteStats:
     """Apply patterns until none fires; unused pure ops are removed on the way.
 

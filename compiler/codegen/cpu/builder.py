@@ -242,11 +242,18 @@ class Builder:
     @contextmanager
     def loop(self, low: Index, high: Index, step: Index = 1) -> Iterator[Index]:
         """`scf.for`; yields the induction variable. A loop of exactly one trip is not written."""
-        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int) and low < high <= low + step:
+        if (
+            isinstance(low, int)
+            and isinstance(high, int)
+            and isinstance(step, int)
+            and low < high <= low + step
+        ):
             yield low
             return
         iv = self.name()
-        self.line(f"scf.for {iv} = {self.index(low)} to {self.index(high)} step {self.index(step)} {{")
+        self.line(
+            f"scf.for {iv} = {self.index(low)} to {self.index(high)} step {self.index(step)} {{"
+        )
         yield iv
         self.line("}")
 
@@ -260,7 +267,12 @@ class Builder:
         body: Callable[[Index, list[Value]], Sequence[Value]],
     ) -> list[Value]:
         """`scf.for` that carries values: `body(iv, carried)` returns the next ones."""
-        if isinstance(low, int) and isinstance(high, int) and isinstance(step, int) and low < high <= low + step:
+        if (
+            isinstance(low, int)
+            and isinstance(high, int)
+            and isinstance(step, int)
+            and low < high <= low + step
+        ):
             return list(body(low, list(init)))
         iv, result = self.name(), self.name()
         arguments = [self.name() for _ in init]

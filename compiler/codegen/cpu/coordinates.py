@@ -103,7 +103,9 @@ class Coordinates:
         """An i1 (uniform), a vector of i1, or a Python bool when known."""
         if _uniform(a) and _uniform(b):
             return self.b.compare(predicate, a, b)
-        return self.b.op(f"arith.cmpi {predicate}, {self.vector(a)}, {self.vector(b)} : {self._type}")
+        return self.b.op(
+            f"arith.cmpi {predicate}, {self.vector(a)}, {self.vector(b)} : {self._type}"
+        )
 
     def _binary(self, op: str, a: Coordinate, b: Coordinate) -> Lanes:
         return Lanes(self.b.op(f"{op} {self.vector(a)}, {self.vector(b)} : {self._type}"))

@@ -38,7 +38,9 @@ class Layout:
             return product(shape)
         return product([shape[0], ceildiv(shape[1], self.block), *shape[2:], self.block])
 
-    def offset(self, arithmetic: Coordinates, shape: Sequence[Index], at: Sequence[Coordinate]) -> Coordinate:
+    def offset(
+        self, arithmetic: Coordinates, shape: Sequence[Index], at: Sequence[Coordinate]
+    ) -> Coordinate:
         """The linear offset of the elements at `at`."""
         b = arithmetic.b
         if not self.block:
@@ -52,7 +54,11 @@ class Layout:
     def _split(self, arithmetic: Coordinates, channel: Coordinate) -> tuple[Coordinate, Coordinate]:
         lanes = arithmetic.lanes
         if isinstance(channel, Lane) and channel.multiple % lanes == 0 and self.block % lanes == 0:
-            inner = 0 if channel.multiple % self.block == 0 else arithmetic.b.rem(channel.base, self.block)
+            inner = (
+                0
+                if channel.multiple % self.block == 0
+                else arithmetic.b.rem(channel.base, self.block)
+            )
             return arithmetic.b.div(channel.base, self.block), Lane(inner, lanes)
         return arithmetic.div(channel, self.block), arithmetic.rem(channel, self.block)
 

@@ -71,7 +71,12 @@ class Pull:
     """
 
     def __init__(
-        self, b: Builder, sizes: Sizes, symbols: Mapping[str, Index], sources: Mapping[Tensor, Source], lanes: int
+        self,
+        b: Builder,
+        sizes: Sizes,
+        symbols: Mapping[str, Index],
+        sources: Mapping[Tensor, Source],
+        lanes: int,
     ) -> None:
         self.b = b
         self.sizes = sizes
@@ -98,7 +103,9 @@ class Pull:
         if known is None:
             owner = value.owner
             node = describe(owner.location) if isinstance(owner, ir.Operation) else None
-            raise CompileError("XC4010", "a size or place depends on the values of a tensor", node=node)
+            raise CompileError(
+                "XC4010", "a size or place depends on the values of a tensor", node=node
+            )
         return [self.dim(d) for d in known]
 
     # -- types --------------------------------------------------------------------------------
@@ -142,7 +149,11 @@ class Pull:
         for memo in reversed(self._memo):
             if key in memo:
                 return memo[key]
-        result = self.load(self.sources[tensor], at) if tensor in self.sources else self._compute(tensor, at)
+        result = (
+            self.load(self.sources[tensor], at)
+            if tensor in self.sources
+            else self._compute(tensor, at)
+        )
         self._memo[-1][key] = result
         return result
 
@@ -160,7 +171,8 @@ class Pull:
         shape = self.sizes.shape(tensor)
         tail = len(at) - len(shape)
         return self.value(
-            tensor, [self._still(d, c, r) for d, c, r in zip(shape, at[tail:], result[tail:], strict=True)]
+            tensor,
+            [self._still(d, c, r) for d, c, r in zip(shape, at[tail:], result[tail:], strict=True)],
         )
 
     def _still(self, dim: Dim, c: Coordinate, result: Dim) -> Coordinate:
@@ -182,7 +194,9 @@ class Pull:
             zero = self.b.int_constant(0, "i8", self.lanes)
             return self.b.op(f"arith.cmpi ne, {raw}, {zero} : {vector_type(self.lanes, 'i8')}")
         if source.dtype in ("i4", "ui4"):
-            return self.b.op(f"arith.trunci {raw} : {vector_type(self.lanes, 'i8')} to {self.type(source.dtype)}")
+            return self.b.op(
+                f"arith.trunci {raw} : {vector_type(self.lanes, 'i8')} to {self.type(source.dtype)}"
+            )
         return raw
 
     def offset(self, source: Source, at: At) -> Coordinate:
@@ -210,7 +224,9 @@ class Pull:
         """Store elements; the lanes must be next to each other in memory, or there are none."""
         if source.dtype in ("i1", "i4", "ui4"):
             register = self.type(source.dtype)
-            value = self.b.op(f"arith.extui {value} : {register} to {vector_type(self.lanes, 'i8')}")
+            value = self.b.op(
+                f"arith.extui {value} : {register} to {vector_type(self.lanes, 'i8')}"
+            )
         offset = self.offset(source, at)
         if self.lanes:
             assert isinstance(offset, Lane), "lanes are not contiguous in the result"
@@ -229,20 +245,28 @@ class Pull:
     def as_integer(self, c: Coordinate, dtype: str) -> Value:
         """A coordinate as integer elements of `dtype`."""
         vector = self.coordinates.vector(c) if self.lanes else self.b.index(_scalar(c))
-        return self.b.op(f"arith.index_cast {vector} : {vector_type(self.lanes, 'index')} to {self.type(dtype)}")
+        return self.b.op(
+            f"arith.index_cast {vector} : {vector_type(self.lanes, 'index')} to {self.type(dtype)}"
+        )
 
     def select(self, condition: Value | bool, a: Value, b: Value, dtype: str) -> Value:
         """`a` where the condition (i1, or i1 a lane) holds, else `b`."""
         if isinstance(condition, bool):
             return a if condition else b
-        return self.b.op(f"arith.select {condition}, {a}, {b} : {self._condition_type(condition)}{self.type(dtype)}")
+        return self.b.op(
+            f"arith.select {condition}, {a}, {b} : {self._condition_type(condition)}{self.type(dtype)}"
+        )
 
     def _condition_type(self, condition: Value) -> str:
         return f"vector<{self.lanes}xi1>, " if self.lanes else ""
 
     def lanewise(self, condition: Value | bool, c: Sequence[Coordinate]) -> Value | bool:
         """A condition from coordinates `c`, spread to all lanes when it is one for all."""
-        if isinstance(condition, bool) or not self.lanes or any(isinstance(x, Lane | Lanes) for x in c):
+        if (
+            isinstance(condition, bool)
+            or not self.lanes
+            or any(isinstance(x, Lane | Lanes) for x in c)
+        ):
             return condition
         return self.b.broadcast(condition, "i1", self.lanes)
 
