@@ -27,6 +27,9 @@ def make(name: str) -> None:
     text = text.replace("Self, TypeVar, overload", "Self, overload")
     text = text.replace("Buffer, CapsuleType", "Buffer, CapsuleType, TypeVar")
     text = re.sub(r"(def get_asm\(.*) -> object", r"\1 -> str", text)  # bytes only when binary=True
+    text = text.replace("    def __getitem__(self, key, /): ...\n\n", "")  # as in Sequence
+    text = text.replace("__len__(self, /): ...", "__len__(self, /) -> int: ...")
+    text = text.replace("set_type(self, type: _T): ...", "set_type(self, type: _T) -> None: ...")
     path.write_text(text)
 
 

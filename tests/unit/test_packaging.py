@@ -19,9 +19,7 @@ def build(kind: str, source: Path, out: Path) -> Path:
     pytest.importorskip("ziglang", reason="the build compiles the C runtime with ziglang")
     out.mkdir()
     call = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
-    subprocess.run(
-        [sys.executable, "-c", call, str(out)], cwd=source, check=True
-    )
+    subprocess.run([sys.executable, "-c", call, str(out)], cwd=source, check=True)
     (built,) = out.iterdir()
     return built
 
