@@ -10,9 +10,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from xcompile.compiler.ir.dtypes import DTYPES, element_type
+from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Dialect, Op, Value
 from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.errors import CompileError
 
 nn = Dialect("nn", attributes=("layout", "weight"))
 
@@ -27,11 +29,30 @@ class Sizes(Protocol):
         ...
 
     def content(self, value: Value) -> Shape | None:
-        """The elements of a small integer tensor (rank 0 or 1) as Dims, or None when they are not known."""
+        """The elements of a small tensor of integers (rank 0 or 1) as Dims, or None when they are not known.
+
+        The tensor may be of floats that are whole numbers (shape arithmetic in floating point).
+        """
         ...
 
     def fresh(self, hint: str) -> Dim:
         """A new symbol: a size that depends on data."""
+        ...
+
+    def equal(self, a: Dim, b: Dim, what: str) -> Dim:
+        """The common value of two sizes which `what` says must be equal; a check at run time if need be.
+
+        Raises:
+            CompileError: they can't be equal.
+        """
+        ...
+
+    def broadcast(self, a: Dim, b: Dim, what: str) -> Dim:
+        """The size where `a` and `b` meet by broadcasting (equal, or one is 1); checked like `equal`."""
+        ...
+
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+        """Infer a region's block from the shapes of its arguments; the shapes that its terminator yields."""
         ...
 
 
@@ -57,14 +78,21 @@ class NnOp(Op):
         """
         raise NotImplementedError
 
+    def error(self, code: str, message: str, *, help: str | None = None) -> CompileError:
+        """The error to raise about this op, with its model node."""
+        return CompileError(code, message, node=describe(self.location), help=help)
+
     @classmethod
     def create(cls, *, loc: ir.Location | None = None, results: int = 1, **fields: Any) -> Self:
-        """Create the op at the current insertion point, its result types inferred.
+        """Create the op at the current insertion point, verified and its result types inferred.
 
         Args:
             loc: the model node; the current location when None.
             results: the number of results of ops with variadic results.
             fields: operands and attributes by name.
+
+        Raises:
+            CompileError: the operands and attributes do not fit.
         """
         from xcompile.dialects.nn.shapes import LocalSizes  # ShapeAnalysis builds on this module
 
@@ -72,6 +100,7 @@ class NnOp(Op):
         count = results if any(f.many != "single" for f in singles) else len(singles)
         made = cls.build(fields, [ir.Type.parse("tensor<*xi1>")] * count, loc=loc)
         try:
+            made.verify()
             made.set_types(LocalSizes())
         except BaseException:
             made.operation.erase()
@@ -100,8 +129,17 @@ def dtype_of(value: Value) -> str:
 
 
 def numpy_dtype(value: Value) -> np.dtype:
+    """The numpy dtype of a tensor value."""
     return DTYPES[dtype_of(value)]
 
 
 def rank_of(value: Value) -> int:
+    """The number of axes of a tensor value."""
     return ir.ShapedType(value.type).rank
+
+
+def axis_of(op: NnOp, axis: int, rank: int) -> int:
+    """`axis` counted from the front; CompileError when a tensor of `rank` axes does not have it."""
+    if not -rank <= axis < rank:
+        raise op.error("XC2006", f"axis {axis} is out of range for {rank} axes")
+    return axis % rank

@@ -1,0 +1,118 @@
+"""Constants: small ones and splats in the IR, all others by digest in the module's weight store."""
+
+import re
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from xcompile.compiler.ir.dtypes import name_of
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Result
+from xcompile.compiler.ir.weights import WeightStore, weight_attribute, weight_key
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, numpy_dtype, tensor_type
+
+INLINE_LIMIT = 64
+"""Up to so many elements stand in the IR itself."""
+
+
+@nn.op("const")
+class Const(NnOp):
+    """A constant tensor. ONNX Constant and initializers.
+
+    `value` is a builtin dense attribute, or `#nn.weight<"digest">`, whose shape and dtype are the result type's.
+    """
+
+    value: ir.Attribute
+    y: Result
+
+    @classmethod
+    def of(cls, array: np.ndarray, weights: WeightStore, *, loc: ir.Location | None = None) -> Self:
+        """The constant `array` at the current insertion point; arrays that do not go inline enter `weights`."""
+        array = np.asarray(array)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        result = tensor_type(array.shape, name_of(array.dtype))
+        value = _inline(array, result) or weight_attribute(weights.add(array))
+        return cls.build({"value": value}, [result], loc=loc)
+
+    def array(self, weights: WeightStore) -> np.ndarray:
+        """The constant as a read-only array; a splat has strides of 0.
+
+        Raises:
+            KeyError: `weights` does not hold the constant.
+        """
+        key = weight_key(self.value)
+        return self._inline_array() if key is None else weights.get(key)
+
+    @property
+    def splat(self) -> bool:
+        """Whether all elements are known to be the same bytes, without a look at the weights."""
+        return isinstance(self.value, ir.DenseElementsAttr) and self.value.is_splat
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The static shape."""
+        return tuple(ir.RankedTensorType(self.y.type).shape)
+
+    def verify(self) -> None:
+        if weight_key(self.value) is not None:
+            return
+        if not isinstance(self.value, ir.DenseElementsAttr) or self.value.type != self.y.type:
+            raise self.error(
+                "XC2001", "a constant's value must be dense elements of the result type or a weight"
+            )
+
+    def dtypes(self) -> Sequence[str]:
+        return [dtype_of(self.y)]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return [self.dims]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        if weight_key(self.value) is not None or numpy_dtype(self.y).kind == "c":
+            return None
+        values = self._inline_array().reshape(-1).astype(object)
+        if not all(float(v).is_integer() for v in values):
+            return None
+        return tuple(int(v) for v in values)
+
+    def _inline_array(self) -> np.ndarray:
+        value, dtype = self.value, numpy_dtype(self.y)
+        if dtype.isbuiltin == 1:
+            array = np.asarray(value)
+        else:
+            array = _read_text(str(value), dtype)
+        if value.is_splat:
+            array = np.broadcast_to(array.reshape(-1)[:1].reshape(()), self.dims)
+        array = array.reshape(self.dims)
+        array.flags.writeable = False
+        return array
+
+
+def _read_text(text: str, dtype: np.dtype) -> np.ndarray:
+    """The elements of a dense attribute's text: for types whose elements the bindings do not give."""
+    words = re.findall(r"[^\[\],<>\s]+", text[len("dense") : text.rindex(" : ")])
+    bits = np.dtype(f"u{dtype.itemsize}")
+    elements = [
+        np.array(int(word, 16), bits).view(dtype)
+        if word.startswith("0x")
+        else np.array(float(word)).astype(dtype)
+        for word in words
+    ]
+    return np.array(elements, dtype)
+
+
+def _inline(array: np.ndarray, result: ir.Type) -> ir.Attribute | None:
+    """The dense attribute of a splat or of few elements; None when the array is a weight."""
+    if array.dtype.kind == "c":  # the bindings cannot read complex elements back
+        return None
+    data = np.ascontiguousarray(array).reshape(-1)
+    if (
+        array.size > 1
+        and (data.view(np.uint8).reshape(array.size, -1) == data[:1].view(np.uint8)).all()
+    ):
+        data = data[:1]
+    if data.size > INLINE_LIMIT:
+        return None
+    text = f'"0x{data.tobytes().hex()}"' if data.size else ""
+    return ir.Attribute.parse(f"dense<{text}> : {result}")

@@ -1,0 +1,280 @@
+"""Shape inference: the size of every axis and the content of small integer tensors, as Dims.
+
+`ShapeAnalysis` infers a whole function from the shapes of its arguments. `LocalSizes` serves one op when it is
+created: it takes shapes from types (a new symbol for each `?`) and follows shape arithmetic back to constants.
+"""
+
+from collections.abc import Sequence
+
+from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.mlir import func, ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Value, view
+from xcompile.compiler.support.dims import (
+    Dim,
+    DimTooComplex,
+    bounds,
+    broadcast_dims,
+    maximum,
+    minimum,
+    symbol,
+    symbols_of,
+)
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.base import NnOp, Shape
+
+CONTENT_LIMIT = 64
+"""Tensors of more elements are never followed as shape arithmetic."""
+
+_DEPTH_LIMIT = 64
+
+Check = tuple[Dim, Dim, str]
+"""Two sizes that must be equal when the model runs, and what is wrong when they are not."""
+
+
+class _Sizes:
+    """What both kinds of inference share: new symbols, and checks between sizes."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._shapes: dict[Value, Shape] = {}
+        self._contents: dict[Value, Shape | None] = {}
+        self._current: ir.Operation | None = None
+        self._checks: dict[tuple[Dim, Dim], str] = {}
+
+    def fresh(self, hint: str) -> Dim:
+        """A new symbol: `hint` and a number."""
+        number = 0
+        while f"{hint}_{number}" in self._names:
+            number += 1
+        self._names.add(f"{hint}_{number}")
+        return symbol(f"{hint}_{number}")
+
+    def equal(self, a: Dim, b: Dim, what: str) -> Dim:
+        """The integer of the two if there is one, else the first; recorded as a check unless they are the same."""
+        difference = b - a
+        if difference == 0:
+            return a
+        low, high = bounds(difference)
+        if low > 0 or high < 0:
+            raise CompileError("XC2004", f"{what}: {a} and {b} are not equal", node=self._node())
+        self._require(a, b, what)
+        return b if isinstance(b, int) else a
+
+    def broadcast(self, a: Dim, b: Dim, what: str) -> Dim:
+        """The broadcast size; sizes that may still fit or not become a check."""
+        try:
+            size = broadcast_dims(a, b)
+        except ValueError as error:
+            raise CompileError("XC2005", f"{what}: {error}", node=self._node()) from error
+        if 1 not in (a, b) and a != b:
+            apart = [maximum(d, -d) for d in (a - b, a - 1, b - 1)]
+            self._require(minimum(*apart), 0, f"{what}: {a} and {b} must be equal or one of them 1")
+        return size
+
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+        """Infer a region's block; the shapes that its terminator yields."""
+        for argument, shape in zip(block.arguments, arguments, strict=True):
+            self._shapes[argument] = tuple(shape)
+        operations = list(block.operations)
+        for operation in operations:
+            self._visit(operation.operation)
+        return [self.shape(v) for v in operations[-1].operation.operands] if operations else []
+
+    def shape(self, value: Value) -> Shape:
+        raise NotImplementedError
+
+    def content(self, value: Value) -> Shape | None:
+        raise NotImplementedError
+
+    def _require(self, a: Dim, b: Dim, text: str) -> None:
+        node = self._node()
+        self._checks.setdefault((a, b), f"{text} (node '{node}')" if node else text)
+
+    def _node(self) -> str | None:
+        return describe(self._current.location) if self._current is not None else None
+
+    def _of_type(self, value: Value, hint: str) -> Shape:
+        """The shape that the type states, with a new symbol for each `?`."""
+        if not isinstance(value.type, ir.RankedTensorType):
+            return ()
+        dynamic = ir.ShapedType.get_dynamic_size()
+        return tuple(self.fresh(hint) if d == dynamic else d for d in value.type.shape)
+
+    def _visit(self, operation: ir.Operation) -> None:
+        """Infer one op whose operands are known; its results' shapes and contents are then known too."""
+        op = view(operation)
+        results = list(operation.results)
+        if not isinstance(op, NnOp):
+            for result in results:
+                self._shapes[result] = self._of_type(result, "size")
+            return
+        outer, self._current = self._current, operation
+        try:
+            shapes = op.infer(self)
+            for result, shape in zip(results, shapes, strict=True):
+                self._shapes[result] = self._agree(result, tuple(shape))
+            if len(results) == 1:
+                self._contents[results[0]] = _small_content(op, self)
+        except CompileError as error:
+            error.node = error.node or self._node()
+            raise
+        except DimTooComplex as error:
+            raise CompileError("XC2008", str(error), node=self._node()) from error
+        finally:
+            self._current = outer
+
+    def _agree(self, result: Value, shape: Shape) -> Shape:
+        """The inferred shape, with sizes that only the type knows (the model may state them)."""
+        if not isinstance(result.type, ir.RankedTensorType):
+            return shape
+        stated = result.type.shape
+        if len(stated) != len(shape):
+            message = f"the type {result.type} does not have the inferred rank {len(shape)}"
+            raise CompileError("XC2009", message, node=self._node())
+        dynamic = ir.ShapedType.get_dynamic_size()
+        return tuple(
+            inferred
+            if size == dynamic
+            else self.equal(inferred, size, "the inferred and the stated size")
+            for inferred, size in zip(shape, stated, strict=True)
+        )
+
+
+def _small_content(op: NnOp, sizes: _Sizes) -> Shape | None:
+    shape = sizes.shape(op.operation.results[0])
+    if len(shape) > 1 or (shape and not (isinstance(shape[0], int) and shape[0] <= CONTENT_LIMIT)):
+        return None
+    try:
+        content = op.content(sizes)
+    except (DimTooComplex, ZeroDivisionError):
+        return None
+    expected = shape[0] if shape else 1
+    assert content is None or len(content) == expected, f"{op.NAME}: {content} for shape {shape}"
+    return content
+
+
+class ShapeAnalysis(_Sizes):
+    """The shapes of all values of a function, and the contents of small integer ones.
+
+    Values made after the analysis are inferred when they are asked for.
+
+    Attributes:
+        constraints: sizes that must be equal when the model runs, in the order found, and the text of the
+            error when they are not.
+    """
+
+    def __init__(self, function: func.FuncOp, argument_shapes: Sequence[Shape | None] = ()) -> None:
+        """Infer `function`.
+
+        Args:
+            function: the function; ops of other dialects take their shapes from their types.
+            argument_shapes: the shape of each argument; where it is None or missing, the type's, with a symbol
+                `argI_J` for the `?` of axis J of argument I.
+
+        Raises:
+            CompileError: an op's operands do not fit.
+        """
+        super().__init__()
+        block = function.regions[0].blocks[0]
+        given = [*argument_shapes, *[None] * (len(block.arguments) - len(argument_shapes))]
+        shapes: list[Shape] = []
+        for position, (argument, shape) in enumerate(zip(block.arguments, given, strict=True)):
+            shapes.append(shape if shape is not None else self._of_type(argument, f"arg{position}"))
+            for dim in shapes[-1]:
+                self._names.update(symbols_of(dim))
+        self.block(block, shapes)
+
+    @property
+    def constraints(self) -> list[Check]:
+        return [(a, b, text) for (a, b), text in self._checks.items()]
+
+    def shape(self, value: Value) -> Shape:
+        """The size of each axis."""
+        if value not in self._shapes:
+            self._demand(value)
+        return self._shapes[value]
+
+    def content(self, value: Value) -> Shape | None:
+        """The elements of a small integer tensor, or None."""
+        if value not in self._shapes:
+            self._demand(value)
+        return self._contents.get(value)
+
+    def _demand(self, value: Value) -> None:
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self._shapes:
+                pending.pop()
+            elif isinstance(current.owner, ir.Block):
+                self._shapes[current] = self._of_type(current, "size")
+            else:
+                missing = [v for v in current.owner.operands if v not in self._shapes]
+                if missing:
+                    pending += missing
+                else:
+                    self._visit(current.owner)
+
+
+class LocalSizes(_Sizes):
+    """Sizes for creating one op: shapes by type, contents through the ops that computed them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def shape(self, value: Value) -> Shape:
+        """The type's shape; a `?` is one symbol for each value and axis."""
+        if value not in self._shapes:
+            self._shapes[value] = self._of_type(value, "size")
+        return self._shapes[value]
+
+    def content(self, value: Value) -> Shape | None:
+        """The elements of a small integer tensor, or None."""
+        if value not in self._contents:
+            self._contents[value] = None
+            op = None if isinstance(value.owner, ir.Block) else view(value.owner)
+            if isinstance(op, NnOp) and len(op.results) == 1 and self._depth < _DEPTH_LIMIT:
+                self._depth += 1
+                self._contents[value] = _small_content(op, self)
+                self._depth -= 1
+        return self._contents[value]
+
+
+def refine_types(
+    target: Module | func.FuncOp, argument_shapes: Sequence[Shape | None] = ()
+) -> ShapeAnalysis:
+    """Write what shape inference finds into the types of a function's values and into its signature.
+
+    Args:
+        target: a function, or a module whose `@main` is meant.
+        argument_shapes: as for `ShapeAnalysis`.
+
+    Returns:
+        The analysis, which holds for the function afterwards.
+    """
+    function = target.main if isinstance(target, Module) else target
+    analysis = ShapeAnalysis(function, argument_shapes)
+    _refine_block(function.regions[0].blocks[0], analysis)
+    block = function.regions[0].blocks[0]
+    returned = [v.type for v in list(block.operations)[-1].operation.operands]
+    signature = ir.FunctionType.get([a.type for a in block.arguments], returned)
+    function.operation.attributes["function_type"] = ir.TypeAttr.get(signature)
+    return analysis
+
+
+def _refine_block(block: ir.Block, analysis: ShapeAnalysis) -> None:
+    values = list(block.arguments)
+    for operation in block.operations:
+        values += operation.operation.results
+        for region in operation.operation.regions:
+            for inner in region.blocks:
+                _refine_block(inner, analysis)
+    for value in values:
+        if isinstance(value.type, ir.RankedTensorType):
+            dynamic = ir.ShapedType.get_dynamic_size()
+            shape = [d if isinstance(d, int) else dynamic for d in analysis.shape(value)]
+            value.set_type(
+                ir.RankedTensorType.get(shape, value.type.element_type, value.type.encoding)
+            )
