@@ -33,6 +33,10 @@ def log_tail(z):
     return sum(2 * z**k / (2 * k + 3) for k in range(80))
 
 
+def pow_tail(z):
+    return sum(2 * z**k / (2 * k + 5) for k in range(80))
+
+
 def sin_tail(z):
     return sum((-1) ** (k + 1) * z**k / mp.factorial(2 * k + 3) for k in range(40))
 
@@ -68,6 +72,7 @@ QUARTER = (mp.pi / 4) ** 2 * mp.mpf("1.0001")
 FITS = [
     ("exp", "(e^r - 1 - r) / r^2", exp_tail, -HALF_LN2, HALF_LN2, 4, 10),
     ("log", "(2 atanh(s)/s - 2) / z of z = s^2", log_tail, mp.mpf(0), LOG_TOP, 3, 7),
+    ("pow", "((2 atanh(s)/s - 2) / z - 2/3) / z of z = s^2", pow_tail, mp.mpf(0), LOG_TOP, 2, 7),
     ("atanh", "(atanh(s)/s - 1) / z of z = s^2, doubled", log_tail, mp.mpf(0), mp.mpf(1) / 9, 5, 13),
     ("sin", "(sin(r)/r - 1) / z of z = r^2", sin_tail, mp.mpf(0), QUARTER, 3, 7),
     ("cos", "(cos(r) - 1 + z/2) / z^2 of z = r^2", cos_tail, mp.mpf(0), QUARTER, 3, 6),

@@ -14,7 +14,7 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Value
 from xcompile.compiler.codegen.cpu.lanes import BIAS, MANTISSA, Lanes
 from xcompile.compiler.codegen.cpu.polynomials import POLYNOMIALS
 
-_LN2 = {"f32": (0.693359375, -2.1219444005469057e-4), "f64": (6.93147180369123816490e-01, 1.90821492927058770002e-10)}  # fmt: skip
+LN2 = {"f32": (0.693359375, -2.1219444005469057e-4), "f64": (6.93147180369123816490e-01, 1.90821492927058770002e-10)}  # fmt: skip
 """ln 2 in two parts; the first has so few bits that its multiples by exponents are exact."""
 
 _ROUNDER = {"f32": 1.5 * 2.0**23, "f64": 1.5 * 2.0**52}
@@ -26,7 +26,7 @@ def _split_exponent(m: Lanes, x: Value) -> tuple[Value, Value]:
     rounder = m.const(_ROUNDER[m.dtype])
     shifted = m.fma(x, m.const(1 / math.log(2)), rounder)
     n = m.sub(shifted, rounder)
-    high, low = _LN2[m.dtype]
+    high, low = LN2[m.dtype]
     r = m.fma(n, m.const(-low), m.fma(n, m.const(-high), x))
     return m.int_op("arith.subi", m.bits(shifted), m.bits(rounder)), r
 
@@ -39,8 +39,14 @@ def _expm1_reduced(m: Lanes, r: Value) -> Value:
 def exp(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
     """e^x, at most 1.1 ulp. Below the smallest denormal 0, above the largest number infinity."""
     m = Lanes(b, lanes, dtype)
-    low, high = (-104.0, 89.0) if dtype == "f32" else (-746.0, 710.0)
+    return exp_of_sum(m, x, None)
+
+
+def exp_of_sum(m: Lanes, x: Value, rest: Value | None) -> Value:
+    """e^(x + rest), where rest is less than an ulp of x or None."""
+    low, high = (-104.0, 89.0) if m.dtype == "f32" else (-746.0, 710.0)
     n, r = _split_exponent(m, m.at_most(m.at_least(x, low), high))
+    r = m.add(r, rest) if rest else r
     return m.scale(m.add(_expm1_reduced(m, r), m.const(1.0)), n)
 
 
@@ -57,7 +63,7 @@ def expm1(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
     return m.select(tiny, x, result)
 
 
-def _split_mantissa(m: Lanes, x: Value) -> tuple[Value, Value]:
+def split_mantissa(m: Lanes, x: Value) -> tuple[Value, Value]:
     """x = 2^e·t with sqrt(1/2) <= t < sqrt(2): e as a float and t, for positive finite x."""
     bits, bias = MANTISSA[m.dtype], BIAS[m.dtype]
     denormal = m.compare("olt", x, m.const(2.0 ** (1 - bias)))
@@ -83,14 +89,14 @@ def _special_log(m: Lanes, x: Value, result: Value) -> Value:
 def log(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
     """The natural logarithm, at most 1 ulp. -infinity at 0, NaN below."""
     m = Lanes(b, lanes, dtype)
-    e, t = _split_mantissa(m, x)
+    e, t = split_mantissa(m, x)
     f = m.sub(t, m.const(1.0))
     s = m.div(f, m.add(f, m.const(2.0)))
     z = m.mul(s, s)
     tail = m.mul(z, m.polynomial(z, POLYNOMIALS["log", dtype]))
     half = m.mul(m.mul(f, m.const(0.5)), f)
     # log(1 + f) = f - (f²/2 - s·(f²/2 + tail)), the large terms last.
-    high, low = _LN2[dtype]
+    high, low = LN2[dtype]
     inner = m.fma(s, m.add(half, tail), m.mul(e, m.const(low)))
     result = m.fma(e, m.const(high), m.sub(f, m.sub(half, inner)))
     return _special_log(m, x, result)

@@ -1,0 +1,164 @@
+"""Conversions between all element types, the same on every target.
+
+Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool"; a bool is an i8 of 0 or 1, unsigned integers
+are signless ones in the IR. The rules, where ONNX leaves them open:
+
+- float to float rounds to nearest even; too large is infinity.
+- float to a signed integer of up to 32 bits, or unsigned of up to 16: truncate toward zero to int32 and keep the low bits;
+  what does not fit int32 (NaN and infinities too) becomes -2^31, whose low bits are 0 for 8 and 16 bits.
+  So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
+- to int64, uint32 and uint64 the same through int64, with -2^63. A uint64 of 2^63 and more is exact.
+- integer to integer keeps the low bits; to bool is "not zero", and NaN is true.
+- integer to f16 or bf16 goes through float32, f64 to these does not round twice.
+"""
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.lanes import Lanes
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+_BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "bool": 8}
+
+
+def storage(dtype: str) -> str:
+    """The IR's element type of `dtype`: signless integers, i8 for bool."""
+    return "i8" if dtype == "bool" else dtype.replace("u", "i")
+
+
+def bits(dtype: str) -> int:
+    """The width of an element in memory."""
+    return _BITS.get(dtype) or int(dtype[1:])
+
+
+def cast(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    """`x` of element type `source` as `target`; see the rules above."""
+    if source == target:
+        return x
+    if target == "bool":
+        return _to_bool(b, x, source, lanes)
+    if source in FLOATS and target in FLOATS:
+        return _float_to_float(b, x, source, target, lanes)
+    if source in FLOATS:
+        return _float_to_int(b, x, source, target, lanes)
+    if target in FLOATS:
+        return _int_to_float(b, x, source, target, lanes)
+    return _resize(b, x, source, target, lanes)
+
+
+def _convert(b: Builder, op: str, x: Value, source: str, target: str, lanes: int) -> Value:
+    return b.op(f"{op} {x} : {vector_type(lanes, source)} to {vector_type(lanes, target)}")
+
+
+def _resize(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    """Integer to integer: drop high bits or extend by the source's signedness."""
+    if bits(source) == bits(target):
+        return x
+    widen = "arith.extsi" if source.startswith("i") else "arith.extui"
+    op = "arith.trunci" if bits(target) < bits(source) else widen
+    return _convert(b, op, x, storage(source), storage(target), lanes)
+
+
+def _to_bool(b: Builder, x: Value, source: str, lanes: int) -> Value:
+    if source in ("f16", "bf16"):
+        x, source = _float_to_float(b, x, source, "f32", lanes), "f32"
+    kind = vector_type(lanes, storage(source))
+    if source in FLOATS:
+        flag = b.op(f"arith.cmpf une, {x}, {b.float_constant(0.0, source, lanes)} : {kind}")
+    else:
+        zero = b.int_constant(0, storage(source), lanes)
+        flag = b.op(f"arith.cmpi ne, {x}, {zero} : {kind}")
+    return _convert(b, "arith.extui", flag, "i1", "i8", lanes)
+
+
+def _int_to_float(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    step = "f64" if target == "f64" else "f32"
+    op = "arith.sitofp" if source.startswith("i") else "arith.uitofp"
+    value = _convert(b, op, x, storage(source), step, lanes)
+    return _float_to_float(b, value, step, target, lanes)
+
+
+def _float_to_float(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    if source == target:
+        return x
+    if source == "bf16":
+        wide = _convert(b, "arith.bitcast", x, "bf16", "i16", lanes)
+        shifted = b.binary(
+            "arith.shli",
+            _convert(b, "arith.extui", wide, "i16", "i32", lanes),
+            b.int_constant(16, "i32", lanes),
+            lanes,
+            "i32",
+        )
+        value = _convert(b, "arith.bitcast", shifted, "i32", "f32", lanes)
+        return _float_to_float(b, value, "f32", target, lanes)
+    if source == "f16" and target != "f32":
+        value = _convert(b, "arith.extf", x, "f16", "f32", lanes)
+        return _float_to_float(b, value, "f32", target, lanes)
+    if source == "f64" and target in ("f16", "bf16"):
+        return _float_to_float(b, _round_to_odd(b, x, lanes), "f32", target, lanes)
+    if target == "bf16":
+        return _to_bfloat(b, x, lanes)
+    op = "arith.extf" if bits(target) > bits(source) else "arith.truncf"
+    return _convert(b, op, x, source, target, lanes)
+
+
+def _to_bfloat(b: Builder, x: Value, lanes: int) -> Value:
+    """f32 to bf16 in integer arithmetic: add half an ulp less the tie bit, drop 16 bits."""
+    m = Lanes(b, lanes, "f32")
+    raw = m.bits(x)
+    sixteen, one = m.int_const(16), m.int_const(1)
+    odd = m.int_op("arith.andi", m.int_op("arith.shrui", raw, sixteen), one)
+    rounded = m.int_op("arith.addi", raw, m.int_op("arith.addi", odd, m.int_const(0x7FFF)))
+    quiet = m.int_op("arith.ori", raw, m.int_const(0x400000))
+    chosen = m.select(m.compare("uno", x, x), quiet, rounded, "i32")
+    short = _convert(
+        b, "arith.trunci", m.int_op("arith.shrui", chosen, sixteen), "i32", "i16", lanes
+    )
+    return _convert(b, "arith.bitcast", short, "i16", "bf16", lanes)
+
+
+def _round_to_odd(b: Builder, x: Value, lanes: int) -> Value:
+    """f64 to f32 such that rounding the result once more is as good as rounding x once."""
+    wide, m = Lanes(b, lanes, "f64"), Lanes(b, lanes, "f32")
+    near = wide.convert(x, "f32")
+    back = m.convert(near, "f64")
+    too_far = wide.compare("ogt", wide.abs(back), wide.abs(x))
+    raw = m.bits(near)
+    toward_zero = m.select(
+        too_far, m.int_op("arith.subi", raw, m.int_const(1)), raw, "i32"
+    )
+    odd = m.int_op("arith.ori", toward_zero, m.int_const(1))
+    inexact = wide.compare("one", back, x)
+    return m.from_bits(m.select(inexact, odd, raw, "i32"))
+
+
+def _float_to_int(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    if source in ("f16", "bf16"):
+        x, source = _float_to_float(b, x, source, "f32", lanes), "f32"
+    if target == "u64":
+        return _to_unsigned_long(b, x, source, lanes)
+    wide = "i64" if target in ("i64", "u32") else "i32"
+    return _resize(b, _truncate(b, x, source, wide, lanes), wide, target, lanes)
+
+
+def _truncate(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+    """Toward zero to i32 or i64; what does not fit becomes the least integer."""
+    m = Lanes(b, lanes, source)
+    top = 2.0 ** (bits(target) - 1)
+    # The first float at or below -2^(n-1) - 1 that does not fit, where there is one between the two.
+    exact = source == "f64" and target == "i32"
+    above = m.compare("ogt", x, m.const(-top - 1)) if exact else m.compare("oge", x, m.const(-top))
+    fits = m.both(above, m.compare("olt", x, m.const(top)))
+    safe = m.select(fits, x, m.const(0.0))
+    value = _convert(b, "arith.fptosi", safe, source, target, lanes)
+    least = b.int_constant(-(1 << (bits(target) - 1)), target, lanes)
+    return m.select(fits, value, least, target)
+
+
+def _to_unsigned_long(b: Builder, x: Value, source: str, lanes: int) -> Value:
+    m = Lanes(b, lanes, source)
+    top = m.const(2.0**63)
+    large = m.compare("oge", x, top)
+    low = m.select(large, m.sub(x, top), x)
+    value = _truncate(b, low, source, "i64", lanes)
+    sign = b.int_constant(-(1 << 63), "i64", lanes)
+    return m.select(large, b.binary("arith.xori", value, sign, lanes, "i64"), value, "i64")
