@@ -4,10 +4,11 @@ Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool"; a bool is 
 are signless ones in the IR. The rules, where ONNX leaves them open:
 
 - float to float rounds to nearest even; too large is infinity.
-- float to a signed integer of up to 32 bits, or unsigned of up to 16: truncate toward zero to int32 and keep the low bits;
-  what does not fit int32 (NaN and infinities too) becomes -2^31, whose low bits are 0 for 8 and 16 bits.
+- float to a signed integer of up to 32 bits, or unsigned of up to 16: truncate toward zero to int32 and keep the
+  low bits; what does not fit int32 (NaN and infinities too) becomes -2^31, whose low bits are 0 for 8 and 16 bits.
   So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
-- to int64, uint32 and uint64 the same through int64, with -2^63. A uint64 of 2^63 and more is exact.
+- to int64, uint32 and uint64 the same through int64, with -2^63. A uint64 of 2^63 and more is exact,
+  one that is too large is 0.
 - integer to integer keeps the low bits; to bool is "not zero", and NaN is true.
 - integer to f16 or bf16 goes through float32, f64 to these does not round twice.
 """
@@ -123,9 +124,7 @@ def _round_to_odd(b: Builder, x: Value, lanes: int) -> Value:
     back = m.convert(near, "f64")
     too_far = wide.compare("ogt", wide.abs(back), wide.abs(x))
     raw = m.bits(near)
-    toward_zero = m.select(
-        too_far, m.int_op("arith.subi", raw, m.int_const(1)), raw, "i32"
-    )
+    toward_zero = m.select(too_far, m.int_op("arith.subi", raw, m.int_const(1)), raw, "i32")
     odd = m.int_op("arith.ori", toward_zero, m.int_const(1))
     inexact = wide.compare("one", back, x)
     return m.from_bits(m.select(inexact, odd, raw, "i32"))

@@ -140,7 +140,7 @@ class Lanes:
         return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(rest))
 
     def two_sum(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """x + y rounded and the rounding error, exactly (Knuth)."""
+        """The rounded sum and the rounding error, exactly (Knuth)."""
         total = self.add(x, y)
         back = self.sub(total, x)
         return total, self.add(self.sub(x, self.sub(total, back)), self.sub(y, back))

@@ -19,9 +19,7 @@ def pow(b: Builder, x: Value, y: Value, lanes: int, dtype: str = "f32") -> Value
     magnitude = m.abs(x)
     if dtype == "f32":
         double = Lanes(b, lanes, "f64")
-        product = double.mul(
-            m.convert(y, "f64"), log(b, m.convert(magnitude, "f64"), lanes, "f64")
-        )
+        product = double.mul(m.convert(y, "f64"), log(b, m.convert(magnitude, "f64"), lanes, "f64"))
         result = double.convert(exp(b, product, lanes, "f64"), "f32")
     else:
         result = _pow_double(m, magnitude, y)
@@ -37,7 +35,7 @@ def _pow_double(m: Lanes, x: Value, y: Value) -> Value:
 
 
 def _log_pair(m: Lanes, x: Value) -> tuple[Value, Value]:
-    """log x as an unevaluated sum, about 2^-65 relative; ±infinity and 0 at 0 and infinity."""
+    """The logarithm as an unevaluated sum, about 2^-65 relative; ±infinity and 0 at 0 and infinity."""
     e, t = split_mantissa(m, x)
     one = m.const(1.0)
     f, d = m.sub(t, one), m.add(t, one)
@@ -57,16 +55,12 @@ def _log_pair(m: Lanes, x: Value) -> tuple[Value, Value]:
     result, again = m.two_sum(sum_high, w)
     small = m.add(m.add(s_low, s_low), m.fma(e, m.const(low), w_low))
     result_low = m.add(m.add(rest, again), small)
-    regular = m.both(
-        m.compare("olt", x, m.const(math.inf)), m.compare("ogt", x, m.const(0.0))
-    )
+    regular = m.both(m.compare("olt", x, m.const(math.inf)), m.compare("ogt", x, m.const(0.0)))
     edge = m.select(m.compare("oeq", x, m.const(0.0)), m.const(-math.inf), x)
     return m.select(regular, result, edge), m.select(regular, result_low, m.const(0.0))
 
 
-def _product(
-    m: Lanes, a: tuple[Value, Value], b: tuple[Value, Value]
-) -> tuple[Value, Value]:
+def _product(m: Lanes, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
     high = m.mul(a[0], b[0])
     cross = m.fma(a[0], b[1], m.mul(a[1], b[0]))
     return high, m.add(m.fma(a[0], b[0], m.neg(high)), cross)

@@ -17,7 +17,7 @@ REDUCTION_LIMIT = 2.0**45
 
 
 def _reduce(b: Builder, x: Value, lanes: int, dtype: str) -> tuple[Value, Value, Value]:
-    """x = n·pi/2 + r + s with |r| <= pi/4: n as an i64, r and the small s as f64; NaN beyond the limit."""
+    """Split x = n·pi/2 + r + s with |r| <= pi/4: n as an i64, r and a tiny s as f64; NaN beyond the limit."""
     m = Lanes(b, lanes, "f64")
     wide = Lanes(b, lanes, dtype).convert(x, "f64")
     beyond = m.compare("oge", m.abs(wide), m.const(REDUCTION_LIMIT))

@@ -1,0 +1,20 @@
+"""The elementary functions of the elementwise emitters, by name."""
+
+from collections.abc import Callable
+
+from xcompile.compiler.codegen.cpu import math, power, trig
+from xcompile.compiler.codegen.cpu.builder import Builder, Value
+
+MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
+    "abs": math.absolute, "ceil": math.ceil, "cos": trig.cos, "erf": math.erf, "exp": math.exp,
+    "expm1": math.expm1, "floor": math.floor, "gelu": math.gelu, "gelu_tanh": math.gelu_tanh, "log": math.log,
+    "log1p": math.log1p, "mish": math.mish, "neg": math.negate, "reciprocal": math.reciprocal, "relu": math.relu,
+    "round_even": math.round_even, "rsqrt": math.rsqrt, "sigmoid": math.sigmoid, "sign": math.sign,
+    "silu": math.silu, "sin": trig.sin, "softplus": math.softplus, "sqrt": math.sqrt, "tanh": math.tanh,
+}  # fmt: skip
+"""Functions of one operand: `MATH["exp"](b, x, lanes, dtype)` with dtype "f32" or "f64"."""
+
+BINARY_MATH: dict[str, Callable[[Builder, Value, Value, int, str], Value]] = {
+    "maximum": math.maximum, "minimum": math.minimum, "pow": power.pow,
+}  # fmt: skip
+"""Functions of two operands: `BINARY_MATH["pow"](b, x, y, lanes, dtype)`."""

@@ -1,0 +1,170 @@
+"""The elementary functions against references of higher precision."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bench.accuracy import DTYPES, REFERENCES, errors, evaluate, worst
+from bench.native import NativeKernel, runnable_targets
+from xcompile.compiler.codegen.cpu import casts
+from xcompile.compiler.codegen.cpu.builder import Builder, Signature
+from xcompile.compiler.codegen.cpu.elementary import MATH
+
+BOUNDS = {
+    "cos": 1, "erf": 2.5, "exp": 1.1, "expm1": 2, "gelu": 4, "gelu_tanh": 3, "log": 1, "log1p": 1.5, "mish": 4,
+    "reciprocal": 0.5, "rsqrt": 1.5, "sigmoid": 2.5, "silu": 2.5, "sin": 1, "softplus": 2.5, "sqrt": 0.5, "tanh": 2.5,
+}  # fmt: skip
+INF, NAN = np.inf, np.nan
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_errors_over_all_exponents_stay_within_the_stated_ulps(name: str, dtype: str) -> None:
+    error, where = worst(name, dtype, 20 if name not in ("sin", "cos") else 2)
+    bound = 7 if (name, dtype) == ("gelu", "f64") else BOUNDS[name]
+    assert error <= bound, f"at {where}"
+
+
+@pytest.mark.parametrize("lanes", [0, 4, 16])
+def test_every_function_gives_the_same_bits_for_any_number_of_lanes(lanes: int) -> None:
+    x = np.linspace(-9, 9, 1600, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        for name in MATH:
+            a, b = evaluate(name, x, lanes=8), evaluate(name, x, lanes=lanes)
+            np.testing.assert_array_equal(a.view(np.int32), b.view(np.int32), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # of NaN, -infinity, infinity, -0.0
+        ("exp", [NAN, 0.0, INF, 1.0]),
+        ("log", [NAN, NAN, INF, -INF]),
+        ("tanh", [NAN, -1.0, 1.0, -0.0]),
+        ("sigmoid", [NAN, 0.0, 1.0, 0.5]),
+        ("erf", [NAN, -1.0, 1.0, -0.0]),
+        ("gelu", [NAN, NAN, INF, -0.0]),
+        ("softplus", [NAN, 0.0, INF, np.log(2)]),
+        ("sin", [NAN, NAN, NAN, -0.0]),
+        ("expm1", [NAN, -1.0, INF, -0.0]),
+        ("log1p", [NAN, NAN, INF, -0.0]),
+        ("relu", [NAN, 0.0, INF, -0.0]),
+        ("sign", [NAN, -1.0, 1.0, -0.0]),
+        ("round_even", [NAN, -INF, INF, -0.0]),
+        ("rsqrt", [NAN, NAN, 0.0, -INF]),
+        ("mish", [NAN, NAN, INF, -0.0]),
+    ],
+)
+def test_special_values(name: str, expected: list[float], dtype: str) -> None:
+    result = evaluate(name, np.array([NAN, -INF, INF, -0.0], DTYPES[dtype]))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    zeros = np.array(expected) == 0
+    np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected)[..., zeros])
+
+
+def test_round_ties_go_to_even() -> None:
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], np.float32)
+    np.testing.assert_array_equal(evaluate("round_even", x), [0, 2, 2, -0.0, -2, -2])
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_maximum_and_minimum_keep_nan_of_either_operand(name: str) -> None:
+    x, y = np.array([NAN, 1, -1], np.float32), np.array([1, NAN, 2], np.float32)
+    expected = [NAN, NAN, 2 if name == "maximum" else -1]
+    np.testing.assert_array_equal(evaluate(name, x, y), expected)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("f32", 0.51), ("f64", 3.0)])
+def test_pow_is_precise_up_to_overflow(dtype: str, bound: float) -> None:
+    random, limit = np.random.default_rng(0), 87 if dtype == "f32" else 700
+    base = np.exp(random.uniform(-limit, limit, 4000)).astype(DTYPES[dtype])
+    y = (random.uniform(-limit, limit, 4000) / np.log(base)).astype(base.dtype)
+    near = random.uniform(0.99, 1.01, 4000).astype(base.dtype)
+    x, y = np.concatenate([base, near]), np.concatenate([y, random.uniform(-500, 500, 4000)])
+    y = y.astype(x.dtype)
+    reference = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert errors(evaluate("pow", x, y), reference).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_pow_has_the_special_cases_of_c(dtype: str) -> None:
+    values = [0, -0.0, 1, -1, INF, -INF, NAN, 2, -2, 0.5, -0.5, 3, -3, 1e30, -1e30, 1.5, 1e-40]
+    x, y = (a.ravel().astype(DTYPES[dtype]) for a in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.longdouble), y).astype(x.dtype)
+    result = evaluate("pow", x, y)
+    np.testing.assert_allclose(result, expected, rtol=1e-6 if dtype == "f32" else 1e-14)
+    kept = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(result)[kept], np.signbit(expected)[kept])
+
+
+def test_no_function_calls_a_library() -> None:
+    for target in runnable_targets():
+        lanes = target.lanes(32)
+        builder, signature = Builder(), Signature(("f32", "f32"))
+        with builder.loop(signature.begin, signature.end, lanes) as at:
+            value = builder.load(signature.buffer(0), at, lanes)
+            for function in MATH.values():
+                value = function(builder, value, lanes, "f32")
+            builder.store(value, signature.buffer(1), at, lanes)
+        assert NativeKernel(builder, signature, target).calls == []
+
+
+# -- casts ------------------------------------------------------------------------------------------
+
+NUMPY = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16, "bool": "?"} | {
+    f"{kind}{size * 8}": f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)
+}
+
+
+def convert(x: np.ndarray, source: str, target: str, lanes: int = 8) -> np.ndarray:
+    builder = Builder()
+    signature = Signature((casts.storage(source), casts.storage(target)))
+    with builder.loop(signature.begin, signature.end, lanes or 1) as at:
+        value = builder.load(signature.buffer(0), at, lanes)
+        value = casts.cast(builder, value, source, target, lanes)
+        builder.store(value, signature.buffer(1), at, lanes)
+    size = len(x)
+    x = np.concatenate([x, np.zeros(-size % 16, x.dtype)])
+    out = np.zeros(len(x), NUMPY[target])
+    kernel = NativeKernel(builder, signature, runnable_targets()[-1])
+    assert kernel.calls == []
+    kernel(x, out, 0, len(x))
+    return out[:size]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "values", "expected"),
+    [
+        ("f32", "i8", [300, NAN, INF, -INF, 50, -50], [44, 0, 0, 0, 50, -50]),
+        ("f32", "u8", [300, NAN, INF, -1.9, 255.9], [44, 0, 0, 255, 255]),
+        ("f32", "i32", [NAN, 3e9, -3e9, -1.5, 2147483520], [-(2**31)] * 3 + [-1, 2147483520]),
+        ("f64", "i32", [2147483647.5, -2147483648.5, 2147483648.0], [2147483647, -(2**31), -(2**31)]),
+        ("f32", "u32", [4e9, -1.0, NAN], [4000000000, 2**32 - 1, 0]),
+        ("f32", "i64", [1e18, NAN, INF, -2.5], [999999984306749440, -(2**63), -(2**63), -2]),
+        ("f64", "u64", [1.5 * 2**63, 2.0**64, 3.7], [3 * 2**62, 0, 3]),
+        ("f32", "f16", [65504, 65519.99, 65520, 1e-8, 2049, -1e6], [65504, 65504, INF, 0, 2048, -INF]),
+        ("f32", "bf16", [1.00390625, 1.01171875, 3.4e38, NAN], [1, 1.015625, INF, NAN]),
+        ("f64", "f16", [1 + 2**-11 + 2**-40, 1 + 2**-11, NAN], [1 + 2**-10, 1, NAN]),
+        ("f64", "bf16", [1 + 2**-8 + 2**-40, 1 + 2**-8], [1 + 2**-7, 1]),
+        ("f32", "bool", [NAN, -0.0, 0.5, 1e-45], [True, False, True, True]),
+        ("bf16", "f64", [1.5, -INF, NAN], [1.5, -INF, NAN]),
+        ("i32", "i8", [300, -300, 127], [44, -44, 127]),
+        ("u8", "i32", [200, 255], [200, 255]),
+        ("i8", "i64", [-1], [-1]),
+        ("i64", "bool", [0, 2**40], [False, True]),
+        ("bool", "f32", [True, False], [1, 0]),
+        ("u32", "f32", [4000000000], [4e9]),
+        ("i64", "f64", [2**53 + 2], [2.0**53 + 2]),
+    ],
+)  # fmt: skip
+def test_casts(source: str, target: str, values: list[float], expected: list[float]) -> None:
+    with np.errstate(all="ignore"):
+        x = np.array(values).astype(NUMPY[source])
+    for lanes in (8, 0):
+        result = convert(x, source, target, lanes)
+        wanted = np.array(expected).astype(NUMPY[target])
+        if target == "bf16":  # numpy does not know its NaN
+            result, wanted = result.astype(np.float32), wanted.astype(np.float32)
+        np.testing.assert_array_equal(result, wanted)
