@@ -1,0 +1,153 @@
+"""Arrays of the caller as buffers of a model: what is taken as it is, what is copied, what is refused."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcompile.runtime.abi import DTYPE_CODES, TensorSpec
+from xcompile.runtime.errors import RuntimeModelError, shorten
+
+AnyArray = NDArray[Any]
+Shape = tuple[int, ...]
+
+READABLE: Final = 0x101
+"""numpy's flags of an array that a model can read in place: C-contiguous and aligned."""
+WRITABLE: Final = 0x501
+"""The same, and writable."""
+
+_MAX_TENSOR_BYTES = 1 << 46
+_CPU_DEVICES = (1, 3)  # DLPack: kDLCPU, and kDLCUDAHost, which is pinned memory of the host
+_RAW: Final = {4: "uint8", 8: "uint8", 16: "uint16"}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The numpy type of an element type of the manifest.
+
+    Types that numpy lacks come from the package `ml_dtypes`. Where it is not installed, their arrays are the
+    bits as unsigned integers: uint16 for bfloat16, uint8 for the types of 8 and 4 bits.
+    """
+    code = DTYPE_CODES[name]
+    if name == "bool" or (code >> 8 <= 2 and code & 0xFF >= 8):
+        return np.dtype(name)
+    try:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    except ImportError:
+        return np.dtype(_RAW[code & 0xFF])
+
+
+class Port:
+    """One input or output of a model, with what is needed to check an array against it.
+
+    Attributes:
+        spec: what the signature says.
+        dtype: its numpy type.
+    """
+
+    def __init__(self, kind: str, spec: TensorSpec) -> None:
+        self.spec = spec
+        self.dtype = numpy_dtype(spec.dtype)
+        self._kind = kind
+        self._static = spec.static_dims
+
+    def readable(self, value: object) -> AnyArray:
+        """The value as an array that a model can read: itself where possible, a copy where not.
+
+        Taken as they are: C-contiguous, aligned arrays in the byte order of the machine, read-only ones too.
+        Copied: any other strides (transposed, reversed, broadcast), unaligned data, the other byte order.
+        Anything that speaks DLPack and lies in the memory of the CPU is taken as the array it describes.
+
+        Raises:
+            RuntimeModelError: XC5002 for another element type, XC5001 for something that is no array.
+        """
+        array = self._array(value)
+        if array.dtype != self.dtype and array.dtype.newbyteorder("=") != self.dtype:
+            raise self._mismatch("XC5002", array)
+        if array.dtype != self.dtype or array.flags.num & READABLE != READABLE:
+            array = np.array(array, dtype=self.dtype, order="C", copy=True)
+        return array
+
+    def check_dims(self, shape: Shape) -> None:
+        """Checks sizes against the signature.
+
+        Raises:
+            RuntimeModelError: XC5003 when the rank or a size is not the signature's.
+        """
+        fits = len(shape) == len(self._static) and all(
+            size == dim or (dim is None and 0 <= size < 1 << 62)
+            for size, dim in zip(shape, self._static, strict=True)
+        )
+        if not fits:
+            got = f"{self.spec.dtype}[{', '.join(map(str, shape))}]"
+            raise RuntimeModelError("XC5003", f"{self.title}: expected {self.spec}, got {shorten(got)}")
+
+    def byte_count(self, shape: Shape) -> int:
+        """The bytes of an array of this shape.
+
+        Raises:
+            RuntimeModelError: XC5003 when they are more than any machine has.
+        """
+        size = self.dtype.itemsize
+        for dim in shape:
+            size *= dim
+        if size > _MAX_TENSOR_BYTES:
+            raise RuntimeModelError("XC5003", f"{self.title}: {shorten(str(shape))} is too large")
+        return size
+
+    def writable(self, value: object, shape: Shape) -> AnyArray:
+        """The value, when it is an array that a model can write its output of this shape into.
+
+        Raises:
+            RuntimeModelError: XC5005 when it is not.
+        """
+        if not isinstance(value, np.ndarray):
+            raise RuntimeModelError("XC5005", f"{self.title}: expected a numpy array, got {_type(value)}")
+        array: AnyArray = value
+        if array.dtype != self.dtype or array.shape != shape:
+            expected = f"{self.spec.dtype}[{', '.join(map(str, shape))}]"
+            raise RuntimeModelError("XC5005", f"{self.title}: expected {expected}, got {_describe(array)}")
+        if array.flags.num & WRITABLE != WRITABLE:
+            raise RuntimeModelError(
+                "XC5005", f"{self.title}: the array must be writable, aligned and C-contiguous"
+            )
+        return array
+
+    @property
+    def title(self) -> str:
+        """Such as "input 'x'", for messages."""
+        return f"{self._kind} '{shorten(self.spec.name)}'"
+
+    def _array(self, value: object) -> AnyArray:
+        if isinstance(value, np.ma.MaskedArray):
+            raise RuntimeModelError("XC5001", f"{self.title}: a masked array; fill the masked elements first")
+        try:
+            if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+                return np.asarray(value)
+            device = value.__dlpack_device__()[0]  # pyright: ignore[reportAttributeAccessIssue]
+            if device in _CPU_DEVICES:
+                return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            what = f"{self.title}: {_type(value)} cannot be read as an array"
+            raise RuntimeModelError("XC5001", f"{what} ({shorten(str(error))})") from error
+        raise RuntimeModelError(
+            "XC5001", f"{self.title}: the array is on a device (DLPack type {device})", help="copy it to the CPU"
+        )
+
+    def _mismatch(self, code: str, array: AnyArray) -> RuntimeModelError:
+        return RuntimeModelError(code, f"{self.title}: expected {self.spec}, got {_describe(array)}")
+
+
+def address_of(array: AnyArray) -> int:
+    """The address of the first element."""
+    return array.__array_interface__["data"][0]
+
+
+def _describe(array: AnyArray) -> str:
+    return shorten(f"{array.dtype}[{', '.join(map(str, array.shape))}]")
+
+
+def _type(value: object) -> str:
+    return shorten(type(value).__name__)
