@@ -172,7 +172,8 @@ def _signature_words(spec: TensorSpec) -> list[int]:
 
 def is_prefix(text: str) -> bool:
     """Whether the text may start a model's symbols: a C identifier of at most 64 characters that does not
-    make names of the runtime or of libc, such as `pthread_create`."""
+    make names of the runtime or of libc, such as `pthread_create`.
+    """
     if not _PREFIX.fullmatch(text) or text == "xc" or text.startswith(("xc_", "pthread", "__")):
         return False
     return text not in {"sem", "timer", "mtx", "cnd", "tss", "thrd"}
@@ -187,7 +188,6 @@ def _parse(text: bytes | str) -> dict[str, Any]:
         raise _refuse(f"it is longer than {_MAX_JSON_BYTES} bytes")
     try:
         decoded = text if isinstance(text, str) else str(text, "utf-8")
-        decoded.encode()  # no lone surrogates
         value = json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise _refuse(f"it is not JSON ({shorten(str(error))})") from None
@@ -228,7 +228,9 @@ def _manifest(value: dict[str, Any]) -> Manifest:
         table_slots=_integer(value["table_slots"], "table_slots", _MAX_SLOTS),
         weights_bytes=_integer(value["weights_bytes"], "weights_bytes", _MAX_BYTES),
         prepared_bytes=_integer(value["prepared_bytes"], "prepared_bytes", _MAX_BYTES),
-        scratch_stride=_integer(value["scratch_stride"], "scratch_stride", _MAX_BYTES // MAX_THREADS),
+        scratch_stride=_integer(
+            value["scratch_stride"], "scratch_stride", _MAX_BYTES // MAX_THREADS
+        ),
         target=_text(value["target"], "target", 256),
         features=_feature_names(value["features"]),
         checks=_list(value["checks"], "checks", _MAX_LIST, lambda v, w: _text(v, w, 4096)),
@@ -259,7 +261,9 @@ def _spec(value: object, what: str) -> TensorSpec:
 
 def _dim(value: object, what: str) -> str:
     dim = _text(value, what, 4096)
-    if not dim or (dim.lstrip("+-").isdigit() and not (_STATIC.fullmatch(dim) and int(dim) < 1 << 63)):
+    if not dim or (
+        dim.lstrip("+-").isdigit() and not (_STATIC.fullmatch(dim) and int(dim) < 1 << 63)
+    ):
         raise _refuse(f"{what}: '{shorten(dim)}' is not a size")
     return dim
 
@@ -296,6 +300,10 @@ def _texts_by_name(value: object, what: str) -> dict[str, str]:
 def _text(value: object, what: str, most: int) -> str:
     if not isinstance(value, str) or len(value) > most:
         raise _refuse(f"{what} is not a text of at most {most} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refuse(f"{what} has half a character") from None
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,9 @@ class Port:
         )
         if not fits:
             got = f"{self.spec.dtype}[{', '.join(map(str, shape))}]"
-            raise RuntimeModelError("XC5003", f"{self.title}: expected {self.spec}, got {shorten(got)}")
+            raise RuntimeModelError(
+                "XC5003", f"{self.title}: expected {self.spec}, got {shorten(got)}"
+            )
 
     def byte_count(self, shape: Shape) -> int:
         """The bytes of an array of this shape.
@@ -104,11 +106,15 @@ class Port:
             RuntimeModelError: XC5005 when it is not.
         """
         if not isinstance(value, np.ndarray):
-            raise RuntimeModelError("XC5005", f"{self.title}: expected a numpy array, got {_type(value)}")
-        array: AnyArray = value
+            raise RuntimeModelError(
+                "XC5005", f"{self.title}: expected a numpy array, got {_type(value)}"
+            )
+        array = cast("AnyArray", value)
         if array.dtype != self.dtype or array.shape != shape:
             expected = f"{self.spec.dtype}[{', '.join(map(str, shape))}]"
-            raise RuntimeModelError("XC5005", f"{self.title}: expected {expected}, got {_describe(array)}")
+            raise RuntimeModelError(
+                "XC5005", f"{self.title}: expected {expected}, got {_describe(array)}"
+            )
         if array.flags.num & WRITABLE != WRITABLE:
             raise RuntimeModelError(
                 "XC5005", f"{self.title}: the array must be writable, aligned and C-contiguous"
@@ -122,22 +128,29 @@ class Port:
 
     def _array(self, value: object) -> AnyArray:
         if isinstance(value, np.ma.MaskedArray):
-            raise RuntimeModelError("XC5001", f"{self.title}: a masked array; fill the masked elements first")
+            raise RuntimeModelError(
+                "XC5001", f"{self.title}: a masked array; fill the masked elements first"
+            )
         try:
             if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
                 return np.asarray(value)
-            device = value.__dlpack_device__()[0]  # pyright: ignore[reportAttributeAccessIssue]
+            exporter = cast("Any", value)
+            device: int = exporter.__dlpack_device__()[0]
             if device in _CPU_DEVICES:
-                return np.from_dlpack(value)  # pyright: ignore[reportArgumentType]
+                return np.from_dlpack(exporter)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-            what = f"{self.title}: {_type(value)} cannot be read as an array"
+            what = f"{self.title}: {_type(cast('object', value))} cannot be read as an array"
             raise RuntimeModelError("XC5001", f"{what} ({shorten(str(error))})") from error
         raise RuntimeModelError(
-            "XC5001", f"{self.title}: the array is on a device (DLPack type {device})", help="copy it to the CPU"
+            "XC5001",
+            f"{self.title}: the array is on a device (DLPack type {device})",
+            help="copy it to the CPU",
         )
 
     def _mismatch(self, code: str, array: AnyArray) -> RuntimeModelError:
-        return RuntimeModelError(code, f"{self.title}: expected {self.spec}, got {_describe(array)}")
+        return RuntimeModelError(
+            code, f"{self.title}: expected {self.spec}, got {_describe(array)}"
+        )
 
 
 def address_of(array: AnyArray) -> int:

@@ -212,7 +212,9 @@ class Executable:
         return dict(zip(self._output_names, plan.output_shapes, strict=True))
 
     def _shape_key(self, shapes: Shapes) -> tuple[Shape, ...]:
-        return tuple(tuple(int(dim) for dim in shape) for shape in _in_order(shapes, self._input_names))
+        return tuple(
+            tuple(int(dim) for dim in shape) for shape in _in_order(shapes, self._input_names)
+        )
 
     def _plan(self, shapes: tuple[Shape, ...]) -> _Plan:
         plan = self._plans.get(shapes)
@@ -232,15 +234,21 @@ class Executable:
             raise _wrong_count(len(shapes), len(self._inputs))
         for port, shape in zip(self._inputs, shapes, strict=True):
             port.check_dims(shape)
-        input_bytes = [port.byte_count(shape) for port, shape in zip(self._inputs, shapes, strict=True)]
+        input_bytes = [
+            port.byte_count(shape) for port, shape in zip(self._inputs, shapes, strict=True)
+        ]
         dims = [dim for shape in shapes for dim in shape]
         dims_array = (ctypes.c_int64 * max(len(dims), 1))(*dims)
         table = (ctypes.c_int64 * self.manifest.table_slots)()
         table_address = ctypes.addressof(table)
         status = self._prepare(ctypes.addressof(dims_array), table_address)
         if status:
-            got = ", ".join(f"{n} {list(s)}" for n, s in zip(self._input_names, shapes, strict=True))
-            raise RuntimeModelError("XC5004", f"{self._check_text(status)}; the inputs are {shorten(got, 400)}")
+            got = ", ".join(
+                f"{n} {list(s)}" for n, s in zip(self._input_names, shapes, strict=True)
+            )
+            raise RuntimeModelError(
+                "XC5004", f"{self._check_text(status)}; the inputs are {shorten(got, 400)}"
+            )
         output_shapes: list[Shape] = []
         slot = 1
         for port in self._outputs:
@@ -254,7 +262,9 @@ class Executable:
             table_address=table_address,
             input_bytes=input_bytes,
             output_shapes=output_shapes,
-            output_bytes=[p.byte_count(s) for p, s in zip(self._outputs, output_shapes, strict=True)],
+            output_bytes=[
+                p.byte_count(s) for p, s in zip(self._outputs, output_shapes, strict=True)
+            ],
             arena_bytes=round_up(table[0]),
             required_bytes=round_up(table[0]) + self._scratch_bytes,
         )
@@ -263,12 +273,16 @@ class Executable:
         if isinstance(outputs, Mapping):
             unknown = [name for name in outputs if name not in self._output_names]
             if unknown:
-                raise RuntimeModelError("XC5005", f"the model has no output '{shorten(str(unknown[0]))}'")
+                raise RuntimeModelError(
+                    "XC5005", f"the model has no output '{shorten(str(unknown[0]))}'"
+                )
             values = [outputs.get(name) for name in self._output_names]
         else:
             values = _in_order(outputs, self._output_names)
             if len(values) != len(self._outputs):
-                raise RuntimeModelError("XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}")
+                raise RuntimeModelError(
+                    "XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}"
+                )
         return [
             np.empty(shape, port.dtype) if value is None else port.writable(value, shape)
             for port, value, shape in zip(self._outputs, values, plan.output_shapes, strict=True)
@@ -283,7 +297,8 @@ class Executable:
                 if begin < addresses[k] + sizes[k] and addresses[k] < end and sizes[k] and sizes[i]:
                     other = self._inputs[k] if k < first else self._outputs[k - first]
                     raise RuntimeModelError(
-                        "XC5005", f"{self._outputs[i - first].title} overlaps {other.title} in memory"
+                        "XC5005",
+                        f"{self._outputs[i - first].title} overlaps {other.title} in memory",
                     )
 
     def _run_in_frame(self, addresses: list[int], plan: _Plan, arena: Arena | None) -> None:
@@ -332,7 +347,11 @@ class Executable:
 
     def _check_text(self, status: int) -> str:
         checks = self.manifest.checks
-        return checks[-1 - status] if 0 <= -1 - status < len(checks) else f"the model answered with code {status}"
+        return (
+            checks[-1 - status]
+            if 0 <= -1 - status < len(checks)
+            else f"the model answered with code {status}"
+        )
 
 
 def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
@@ -349,8 +368,14 @@ def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
         pass
     missing = [name for name in names if name not in values]
     unknown = [str(name) for name in values if name not in names]
-    problem = f"input '{shorten(missing[0])}' is missing" if missing else f"no input '{shorten(unknown[0])}'"
-    raise RuntimeModelError("XC5001", problem, help=f"the inputs are {shorten(', '.join(names), 200)}")
+    problem = (
+        f"input '{shorten(missing[0])}' is missing"
+        if missing
+        else f"no input '{shorten(unknown[0])}'"
+    )
+    raise RuntimeModelError(
+        "XC5001", problem, help=f"the inputs are {shorten(', '.join(names), 200)}"
+    )
 
 
 def _wrong_count(got: int, expected: int) -> RuntimeModelError:
@@ -365,7 +390,9 @@ def _aligned_weights(
         return weights, None
     data: NDArray[np.uint8] = np.frombuffer(weights, np.uint8)
     if data.size != expected:
-        raise RuntimeModelError("XC7002", f"the weights are {data.size} bytes, the manifest says {expected}")
+        raise RuntimeModelError(
+            "XC7002", f"the weights are {data.size} bytes, the manifest says {expected}"
+        )
     if data.ctypes.data % ALIGNMENT == 0:
         return data.ctypes.data, data
     memory = AlignedMemory(expected)
