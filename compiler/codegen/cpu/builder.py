@@ -317,6 +317,19 @@ class Builder:
         yield
         self.line("}")
 
+    def either(
+        self, condition: Value | bool, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> None:
+        """`scf.if` with an else and without results; one branch only for a known condition."""
+        if isinstance(condition, bool):
+            (then if condition else otherwise)()
+            return
+        self.line(f"scf.if {condition} {{")
+        then()
+        self.line("} else {")
+        otherwise()
+        self.line("}")
+
     # -- the function -------------------------------------------------------------------------
 
     def function(self, symbol: str, signature: "Signature") -> str:

@@ -1,0 +1,163 @@
+"""Convolutions and pools as callables over NCHW arrays; for tests and benchmarks."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from bench.native import NativeKernel, aligned
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Signature, Value
+from xcompile.compiler.codegen.cpu.conv import emit_conv
+from xcompile.compiler.codegen.cpu.windows import WindowSizes
+from xcompile.compiler.schedule import conv
+from xcompile.compiler.schedule.conv import ConvProblem, ConvSchedule
+from xcompile.compiler.schedule.window import Size, resolve
+from xcompile.compiler.target.target import Target
+
+SYMBOLS = ("d0", "d1", "d2")
+
+
+def to_blocked(x: np.ndarray, lanes: int) -> np.ndarray:
+    """[n][c][h][w] as [n][ceil(c / lanes)][h][w][lanes], zeros in the lanes past c."""
+    n, c, h, w = x.shape
+    blocks = -(-c // lanes)
+    padded = np.zeros((n, blocks * lanes, h, w), x.dtype)
+    padded[:, :c] = x
+    out = aligned((n, blocks, h, w, lanes))
+    out[:] = padded.reshape(n, blocks, lanes, h, w).transpose(0, 1, 3, 4, 2)
+    return out
+
+
+def from_blocked(y: np.ndarray, channels: int) -> np.ndarray:
+    """The inverse of `to_blocked`."""
+    n, blocks, h, w, lanes = y.shape
+    return y.transpose(0, 1, 4, 2, 3).reshape(n, blocks * lanes, h, w)[:, :channels]
+
+
+class BlockedStore:
+    """A sink that adds a bias, applies relu and stores in the blocked layout."""
+
+    def __init__(
+        self, y: Buffer, bias: Buffer | None, blocks: int, h: Index, w: Index, relu: bool
+    ) -> None:
+        self.y, self.bias, self.blocks, self.h, self.w, self.relu = y, bias, blocks, h, w, relu
+
+    def __call__(
+        self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+    ) -> None:
+        n, channel, row, column = at
+        if self.bias is not None:
+            value = b.binary("arith.addf", value, b.load(self.bias, channel, lanes), lanes)
+        if self.relu:
+            zero = b.float_constant(0.0, "f32", lanes)
+            kind = f"vector<{lanes}xf32>"
+            positive = b.op(f"arith.cmpf ogt, {zero}, {value} : {kind}")
+            value = b.op(f"arith.select {positive}, {zero}, {value} : vector<{lanes}xi1>, {kind}")
+        if mask is not None:
+            zero = b.float_constant(0.0, "f32", lanes)
+            value = b.op(
+                f"arith.select {mask}, {value}, {zero} : vector<{lanes}xi1>, vector<{lanes}xf32>"
+            )
+        block = b.add(b.mul(n, self.blocks), b.div(channel, lanes))
+        pixel = b.add(b.mul(b.add(b.mul(block, self.h), row), self.w), column)
+        b.store(value, self.y, b.mul(pixel, lanes), lanes)
+
+
+class CompiledConv:
+    """A convolution with bias (and relu), compiled; `shape` binds dynamic sizes at each call.
+
+    Attributes:
+        kernel: the loaded code.
+    """
+
+    def __init__(
+        self,
+        problem: ConvProblem,
+        target: Target,
+        schedule: ConvSchedule | None = None,
+        relu: bool = True,
+    ) -> None:
+        self.problem, self.target = problem, target
+        self.schedule = schedule or conv.heuristic(problem, target)
+        self.schedule.check(problem, target)
+        self.lanes = target.lanes(32)
+        self.bytes = conv.scratch_bytes(problem, self.schedule, target)
+        buffers = ("f32", "f32", "f32", "f32") + (("i8",) if self.bytes else ())
+        signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))
+        b = Builder()
+        sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
+        window = WindowSizes.of(b, problem, sizes)
+        x, w, bias, y = (signature.buffer(i) for i in range(4))
+        store = BlockedStore(y, bias, -(-problem.oc // self.lanes), window.oh, window.ow, relu)
+        emit_conv(
+            b, problem, self.schedule, target, x, w, store, signature.begin, signature.end,
+            sizes, signature.buffer(4) if self.bytes else None,
+        )  # fmt: skip
+        self.kernel = NativeKernel(b, signature, target)
+
+    def arguments(
+        self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: Mapping[str, int]
+    ) -> tuple[list[np.ndarray | int], np.ndarray, int]:
+        """All arguments but the part to do, the output in the blocked layout, and the extent."""
+        problem = self.problem
+        h, w = (resolve(size, values) for size in (problem.h, problem.w))
+        blocks = -(-problem.oc // self.lanes)
+        shape = (len(x), blocks, problem.window.output(0, h), problem.window.output(1, w))
+        y = aligned((*shape, self.lanes))
+        y[:] = np.nan
+        packed = conv.pack(weight, problem, self.schedule, self.target)
+        weights = aligned(packed.shape)
+        weights[:] = packed
+        biases = aligned((blocks * self.lanes,))
+        biases[: problem.oc] = bias
+        data = aligned(x.shape)
+        data[:] = x
+        if problem.layout == "blocked":
+            data = to_blocked(x, self.lanes)
+        arguments: list[np.ndarray | int] = [data, weights, biases, y]
+        if self.bytes:
+            arguments.append(aligned((self.bytes,), np.uint8))
+        arguments += [values.get(symbol, 0) for symbol in SYMBOLS]
+        return arguments, y, conv.extent(problem, self.schedule, self.target, values)
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        values: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> np.ndarray:
+        """The output in the blocked layout, computed in `threads` parts one after the other."""
+        arguments, y, extent = self.arguments(x, weight, bias, values or {})
+        cuts = [extent * part // threads for part in range(threads + 1)]
+        for begin, end in pairwise(cuts):
+            self.kernel(*arguments, begin, end)
+        return y
+
+
+def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem) -> np.ndarray:
+    """The convolution in float64, from its definition."""
+    window, groups = problem.window, problem.groups
+    top, left, bottom, right = window.pads
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    n, c, h, w = x.shape
+    oh, ow = window.output(0, h), window.output(1, w)
+    parts = padded.reshape(n, groups, c // groups, *padded.shape[2:])
+    kernels = weight.astype(np.float64).reshape(groups, problem.oc // groups, *weight.shape[1:])
+    out = np.zeros((n, groups, problem.oc // groups, oh, ow))
+    for i in range(window.kernel[0]):
+        for j in range(window.kernel[1]):
+            y, z = i * window.dilations[0], j * window.dilations[1]
+            taken = parts[
+                ...,
+                y : y + (oh - 1) * window.strides[0] + 1 : window.strides[0],
+                z : z + (ow - 1) * window.strides[1] + 1 : window.strides[1],
+            ]
+            out += np.einsum("ngchw,goc->ngohw", taken, kernels[..., i, j], optimize=True)
+    return out.reshape(n, problem.oc, oh, ow)
+
+
+def sizes_of(problem_sizes: Sequence[Size], shape: Sequence[int]) -> dict[str, int]:
+    """The values of the symbols that name an array's sizes."""
+    return {s: v for s, v in zip(problem_sizes, shape, strict=True) if isinstance(s, str)}

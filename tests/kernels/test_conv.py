@@ -1,0 +1,139 @@
+"""Direct convolution against float64, on every vector width that this host runs."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bench.blocked import CompiledConv, from_blocked, reference
+from bench.native import runnable_targets
+from xcompile.compiler.schedule.conv import ConvProblem, flatten
+from xcompile.compiler.schedule.window import Window
+from xcompile.compiler.target.target import Target
+
+TARGETS = [pytest.param(t, id=f"{t.lanes(32)} lanes") for t in runnable_targets()]
+
+CASES = {
+    "1x1": ConvProblem(1, 64, 14, 13, 32),
+    "1x1 flattened": flatten(ConvProblem(2, 40, 9, 11, 24)),
+    "1x1 stride 2": ConvProblem(1, 32, 15, 14, 48, Window(strides=(2, 2))),
+    "1x1 padded": ConvProblem(1, 8, 5, 6, 16, Window(pads=(1, 2, 0, 1), strides=(1, 2))),
+    "1x1 on one pixel": ConvProblem(1, 96, 1, 1, 40),
+    "many channels, partial sums": ConvProblem(1, 1100, 7, 7, 64),
+    "3x3": ConvProblem(2, 24, 12, 17, 40, Window((3, 3), pads=(1, 1, 1, 1))),
+    "3x3 stride 2, pads differ": ConvProblem(
+        1, 16, 13, 10, 16, Window((3, 3), strides=(2, 2), pads=(0, 1, 2, 1))
+    ),
+    "3x3 many channels": ConvProblem(1, 256, 7, 7, 32, Window((3, 3), pads=(1, 1, 1, 1))),
+    "5x3 dilated": ConvProblem(
+        1, 16, 20, 15, 8, Window((5, 3), dilations=(2, 3), pads=(4, 3, 4, 3))
+    ),
+    "1x7": ConvProblem(1, 20, 9, 12, 20, Window((1, 7), pads=(0, 3, 0, 3))),
+    "kernel as large as the image": ConvProblem(1, 16, 5, 5, 16, Window((5, 5))),
+    "odd channels": ConvProblem(1, 13, 6, 7, 11, Window((2, 2))),
+    "groups of whole vectors": ConvProblem(
+        1, 64, 8, 9, 32, Window((3, 3), pads=(1, 1, 1, 1)), groups=2
+    ),
+    "narrow groups": ConvProblem(1, 32, 6, 5, 32, Window((3, 3), pads=(1, 1, 1, 1)), groups=8),
+    "groups of three": ConvProblem(1, 9, 5, 6, 15, Window((3, 3)), groups=3),
+    "stem 7x7": ConvProblem(
+        1, 3, 37, 30, 32, Window((7, 7), strides=(2, 2), pads=(3, 3, 3, 3)), layout="plain"
+    ),
+    "stem 3x3 without padding": ConvProblem(
+        2, 3, 21, 20, 64, Window((3, 3), strides=(2, 2)), layout="plain"
+    ),
+    "one channel": ConvProblem(1, 1, 9, 28, 6, Window((5, 5), pads=(2, 2, 2, 2)), layout="plain"),
+}
+
+
+def arrays(problem: ConvProblem, shape: tuple[int, int, int, int]) -> list[np.ndarray]:
+    """Input, weights and bias."""
+    rng = np.random.default_rng(7)
+    kernel = (problem.oc, problem.c // problem.groups, *problem.window.kernel)
+    return [rng.standard_normal(s).astype(np.float32) for s in (shape, kernel, (problem.oc,))]
+
+
+def assert_right(
+    got: np.ndarray, problem: ConvProblem, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
+) -> None:
+    want = np.maximum(reference(x, weight, problem) + bias[:, None, None], 0)
+    scale = np.sqrt(weight[0].size)
+    np.testing.assert_allclose(from_blocked(got, problem.oc), want, rtol=1e-5, atol=2e-6 * scale)
+    lanes = got.shape[-1]
+    padding = got[:, -1, :, :, problem.oc - (got.shape[1] - 1) * lanes :]
+    assert not padding.any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_is_right(name: str, target: Target) -> None:
+    problem = CASES[name]
+    if problem.layout == "plain" and problem.c > target.lanes(32):
+        pytest.skip("more channels than lanes")
+    x, weight, bias = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
+    assert_right(CompiledConv(problem, target)(x, weight, bias), problem, x, weight, bias)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ConvProblem("d0", 24, "d1", "d2", 40, Window((3, 3), pads=(1, 1, 1, 1), strides=(2, 1))),
+        ConvProblem("d0", 400, 1, "d1*d2", 16),
+        ConvProblem(
+            "d0",
+            3,
+            "d1",
+            "d2",
+            16,
+            Window((5, 5), pads=(0, 2, 1, 2), strides=(2, 2)),
+            layout="plain",
+        ),
+    ],
+    ids=["3x3", "flattened", "stem"],
+)
+def test_one_kernel_serves_all_sizes(problem: ConvProblem) -> None:
+    target = runnable_targets()[-1]
+    kernel = CompiledConv(problem, target)
+    for n, h, w in [(1, 5, 5), (2, 19, 8), (3, 8, 67)]:
+        values = {"d0": n, "d1": h, "d2": w}
+        shape = (n, problem.c, 1, h * w) if problem.h == 1 else (n, problem.c, h, w)
+        x, weight, bias = arrays(problem, shape)
+        assert_right(kernel(x, weight, bias, values), problem, x, weight, bias)
+
+
+@pytest.mark.parametrize("name", ["3x3", "many channels, partial sums", "stem 7x7"])
+def test_any_partition_gives_the_same_bits(name: str) -> None:
+    problem = CASES[name]
+    kernel = CompiledConv(problem, runnable_targets()[-1])
+    data = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
+    whole = kernel(*data)
+    for threads in (2, 7):
+        np.testing.assert_array_equal(kernel(*data, threads=threads), whole)
+
+
+def test_padding_lanes_of_the_input_do_not_matter_but_infinity_stays_in_its_channel() -> None:
+    target = runnable_targets()[-1]
+    problem = ConvProblem(1, 8, 4, 4, 8, Window((3, 3), pads=(1, 1, 1, 1)))
+    x, weight, bias = arrays(problem, (1, 8, 4, 4))
+    x[0, 3, 0, 0] = np.inf
+    got = from_blocked(CompiledConv(problem, target, relu=False)(x, weight, bias), 8)
+    assert np.isfinite(got[..., 2:, :]).all()
+    assert not np.isfinite(got[..., 0, 0]).any()
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ConvProblem(1, 256, 1, 196, 256),
+        ConvProblem(1, 128, 28, 28, 128, Window((3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
+        ConvProblem(
+            1, 3, 112, 112, 64, Window((7, 7), strides=(2, 2), pads=(3, 3, 3, 3)), layout="plain"
+        ),
+    ],
+    ids=["1x1", "3x3", "stem"],
+)
+def test_no_accumulator_is_spilled(problem: ConvProblem, target: Target) -> None:
+    kernel = CompiledConv(problem, target).kernel
+    assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", kernel.listing)
+    assert kernel.calls == []
