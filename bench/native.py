@@ -57,13 +57,18 @@ class NativeKernel:
         self.bind(*arguments)()
 
     def bind(self, *arguments: np.ndarray | int) -> Callable[[], None]:
-        """The call with these arguments, ready to be timed."""
+        """The call with these arguments, ready to be timed; keeps the arrays and the code alive."""
         values: list[Any] = [
             ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.c_int64(a)
             for a in arguments
         ]
         function = ctypes.CFUNCTYPE(None, *(type(v) for v in values))(self.address)
-        return lambda: function(*values)
+        owners = (self, arguments)
+
+        def call(_owners: object = owners) -> None:
+            function(*values)
+
+        return call
 
     @property
     def stack_stores(self) -> int:
