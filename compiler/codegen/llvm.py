@@ -6,35 +6,15 @@ pipeline of IR passes runs: the same speed was measured with and without, at a t
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 
+from xcompile.compiler.codegen.job import MachineSpec
 from xcompile.compiler.support.errors import CompileError
 
 _DEFINE = re.compile(r"^(define [^\n]*?) \{$", re.MULTILINE)
 _GROUP = 999_999  # a number that MLIR's own attribute groups do not reach
-
-
-@dataclass(frozen=True)
-class MachineSpec:
-    """The machine that object code is made for, in LLVM's words.
-
-    Attributes:
-        triple: such as "x86_64-unknown-linux-gnu".
-        cpu: LLVM's name of the processor to schedule for, "" for the architecture's generic one.
-        features: such as "+avx2,+fma,-avx512f".
-    """
-
-    triple: str
-    cpu: str = ""
-    features: str = ""
-
-    @property
-    def has_avx512(self) -> bool:
-        """Whether the machine has 512-bit vectors on x86."""
-        return "+avx512f" in self.features.split(",")
 
 
 def compile_object(
@@ -69,9 +49,7 @@ def compile_object(
         assembly = machine.emit_assembly(module.clone()) if listing else None
         return machine.emit_object(module), assembly
     except RuntimeError as error:
-        raise CompileError(
-            "XC4006", f"LLVM refused the module: {_first_line(error)}"
-        ) from error
+        raise CompileError("XC4006", f"LLVM refused the module: {_first_line(error)}") from error
 
 
 @cache
@@ -91,6 +69,4 @@ def _with_attributes(llvm_ir: str, target: MachineSpec) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next(
-        (line for line in str(error).splitlines() if line.strip()), "no reason given"
-    )
+    return next((line for line in str(error).splitlines() if line.strip()), "no reason given")

@@ -53,17 +53,14 @@ _HAS_LITERAL = re.compile(_LITERAL)
 _TOKEN = re.compile(
     rf'(?P<string>"[^"]*")|(?P<type>(?<![\w.$@%])(?:half|bfloat|float|double)(?![\w.]))|(?P<literal>{_LITERAL})'
 )
-_INTRINSIC = re.compile(
-    r"^(declare [^\n]*@llvm\.[^\n]*?)((?: #[0-9]+)+)$", re.MULTILINE
-)
+_INTRINSIC = re.compile(r"^(declare [^\n]*@llvm\.[^\n]*?)((?: #[0-9]+)+)$", re.MULTILINE)
 _ATTRIBUTE_GROUP = re.compile(r"^attributes (#[0-9]+) = \{[^\n]*\}\n?", re.MULTILINE)
 
 
 def downgrade(text: str) -> str:
     """Return `text`, a module as LLVM 24 prints it, in the words of LLVM 22; constants keep every bit."""
     lines = [
-        _rewrite_line(line) if _HAS_LITERAL.search(line) else line
-        for line in text.split("\n")
+        _rewrite_line(line) if _HAS_LITERAL.search(line) else line for line in text.split("\n")
     ]
     return _drop_unused_groups(_INTRINSIC.sub(r"\1", "\n".join(lines)))
 
@@ -85,9 +82,7 @@ def _rewrite_line(line: str) -> str:
 
 def _drop_unused_groups(text: str) -> str:
     used = set(re.findall(r"(#[0-9]+)\b", _ATTRIBUTE_GROUP.sub("", text)))
-    return _ATTRIBUTE_GROUP.sub(
-        lambda group: group[0] if group[1] in used else "", text
-    )
+    return _ATTRIBUTE_GROUP.sub(lambda group: group[0] if group[1] in used else "", text)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -113,12 +108,7 @@ def _bits(form: _Format, literal: str) -> int:
         return sign | form.infinity | form.quiet_bit
     if "nan" in magnitude:
         quiet = 0 if magnitude.startswith("s") else form.quiet_bit
-        return (
-            sign
-            | form.infinity
-            | quiet
-            | int(magnitude[magnitude.index("x") + 1 : -1], 16)
-        )
+        return sign | form.infinity | quiet | int(magnitude[magnitude.index("x") + 1 : -1], 16)
     return sign | _round(form, Fraction(magnitude))
 
 
@@ -133,9 +123,7 @@ def _round(form: _Format, value: Fraction) -> int:
     exponent = max(exponent, 1 - bias)
     significand = round(value / Fraction(2) ** (exponent - form.fraction_bits))
     # A normal number's leading bit adds one to the exponent field, and so does a carry of the rounding.
-    return min(
-        ((exponent + bias - 1) << form.fraction_bits) + significand, form.infinity
-    )
+    return min(((exponent + bias - 1) << form.fraction_bits) + significand, form.infinity)
 
 
 def _widen(bits: int) -> int:

@@ -7,7 +7,6 @@ any of LLVM that a module's content could bring down.
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -55,9 +54,7 @@ class LoadedObjects:
             engine = _create_engine()
             library = builder.link(engine, f"objects{next(_counter)}")
         except RuntimeError as error:
-            raise CompileError(
-                "XC4008", f"the object code cannot be loaded: {error}"
-            ) from error
+            raise CompileError("XC4008", f"the object code cannot be loaded: {error}") from error
         self._addresses = {name: library[name] for name in names}
         self._unload = weakref.finalize(self, _close, library, engine)
 
@@ -81,12 +78,12 @@ class LoadedObjects:
         self._unload()
 
 
-def _create_engine() -> Any:
+def _create_engine() -> llvm.LLJIT:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
 
 
-def _close(library: Any, engine: Any) -> None:
+def _close(library: llvm.ResourceTracker, engine: llvm.LLJIT) -> None:
     library.close()
     engine.close()

@@ -1,7 +1,7 @@
 """From the loops level to LLVM IR, by upstream's passes. Runs in worker processes only.
 
-This is the second door to MLIR (the first is `compiler/ir`): it needs a context with upstream's dialects and
-nothing of ours. One context and one parsed pipeline serve a whole process.
+This is the second door to MLIR (the first is `compiler/ir`). One context and one parsed pipeline serve a
+whole process.
 """
 
 import re
@@ -13,6 +13,7 @@ from torch_mlir.dialects import func
 from torch_mlir.dialects import llvm as llvm_dialect
 
 from xcompile.compiler.codegen import llvm_text
+from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.support.errors import CompileError
 
 MAX_NESTING = 256
@@ -34,9 +35,10 @@ _OPENING = frozenset("([{<")
 _CLOSING = frozenset(")]}>")
 
 
-def lower_kernel(
-    text: str, symbol: str, *, buffers: int, sizes: int, scratch: bool
-) -> str:
+_context = cache(new_context)
+
+
+def lower_kernel(text: str, symbol: str, *, buffers: int, sizes: int, scratch: bool) -> str:
     """Lower the module of one kernel and add the kernel's task.
 
     Args:
@@ -85,9 +87,7 @@ def nesting_depth(text: str) -> int:
 
 def _parse(text: str) -> ir.Module:
     if nesting_depth(text) > MAX_NESTING:
-        raise CompileError(
-            "XC4004", f"the emitted module nests deeper than {MAX_NESTING} levels"
-        )
+        raise CompileError("XC4004", f"the emitted module nests deeper than {MAX_NESTING} levels")
     try:
         return ir.Module.parse(text, context=_context())
     except ir.MLIRError as error:
@@ -100,32 +100,15 @@ def _lower(module: ir.Module) -> str:
     try:
         _pipeline().run(module.operation)
     except ir.MLIRError as error:
-        raise CompileError(
-            "XC4005", f"lowering failed: {_diagnostic(error)}"
-        ) from error
+        raise CompileError("XC4005", f"lowering failed: {_diagnostic(error)}") from error
     _check_lowered(module)
-    return llvm_text.downgrade(
-        llvm_dialect.translate_module_to_llvmir(module.operation)
-    )
-
-
-@cache
-def _context() -> ir.Context:
-    context = ir.Context()
-    context.enable_multithreading(
-        False
-    )  # deadlocks with Python, and one job is too small to gain
-    return context
+    return llvm_text.downgrade(llvm_dialect.translate_module_to_llvmir(module.operation))
 
 
 @cache
 def _pipeline() -> passmanager.PassManager:
-    manager = passmanager.PassManager.parse(
-        f"builtin.module({_PIPELINE})", context=_context()
-    )
-    manager.enable_verifier(
-        False
-    )  # between passes: takes 60 % of the time; the result is checked
+    manager = passmanager.PassManager.parse(f"builtin.module({_PIPELINE})", context=_context())
+    manager.enable_verifier(False)  # between passes: takes 60 % of the time; the result is checked
     return manager
 
 
@@ -158,10 +141,7 @@ def _check_lowered(module: ir.Module) -> None:
     left: set[str] = set()
 
     def visit(operation: Any) -> ir.WalkResult:
-        if (
-            not operation.name.startswith("llvm.")
-            and operation.name != "builtin.module"
-        ):
+        if not operation.name.startswith("llvm.") and operation.name != "builtin.module":
             left.add(operation.name)
         return ir.WalkResult.ADVANCE
 
@@ -181,9 +161,7 @@ def _check_lowered(module: ir.Module) -> None:
 
 def _task(symbol: str, buffers: int, sizes: int, scratch: bool) -> str:
     """The function that `xc_parallel_for` calls: unpacks the record and calls the kernel."""
-    lines = [
-        f"\ndefine void @{symbol}_task(ptr %record, i64 %begin, i64 %end, ptr %scratch) {{"
-    ]
+    lines = [f"\ndefine void @{symbol}_task(ptr %record, i64 %begin, i64 %end, ptr %scratch) {{"]
     arguments: list[str] = []
     for slot in range(buffers + sizes):
         kind = "ptr" if slot < buffers else "i64"

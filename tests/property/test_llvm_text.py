@@ -7,7 +7,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from xcompile.compiler.codegen.llvm import MachineSpec, compile_object
+from xcompile.compiler.codegen.job import MachineSpec
+from xcompile.compiler.codegen.llvm import compile_object
 from xcompile.compiler.codegen.llvm_text import downgrade, encode
 from xcompile.compiler.codegen.loader import LoadedObjects
 from xcompile.compiler.codegen.lowering import lower_kernel, lower_module
@@ -79,9 +80,7 @@ def patterns(dtype: str, count: int, seed: int = 0) -> np.ndarray:
     """`count` random bit patterns after the special ones."""
     generator = np.random.default_rng(seed)
     unsigned = UINT[dtype]
-    random = generator.integers(
-        0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True
-    )
+    random = generator.integers(0, np.iinfo(unsigned).max, count, dtype=unsigned, endpoint=True)
     return np.concatenate([np.array(SPECIAL[dtype], unsigned), random])
 
 
@@ -90,9 +89,7 @@ def run(ir: str, buffer: np.ndarray, flag: int) -> None:
     code, _ = compile_object(ir, HOST)
     loaded = LoadedObjects([code], {}, ["k_task"])
     record = (ctypes.c_void_p * 1)(buffer.ctypes.data)
-    task = ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-    )
+    task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
     task(loaded.address("k_task"))(record, flag, 0, None)
 
 
@@ -214,9 +211,7 @@ def test_splats_vectors_and_stored_scalars_keep_their_bits(dtype: str) -> None:
     bits = patterns(dtype, 64)[:64]
     body: list[str] = []
     for i in range(0, 64, 4):
-        body.append(
-            f"%s{i} = arith.constant dense<{literal(bits[i], dtype)}> : vector<4x{dtype}>"
-        )
+        body.append(f"%s{i} = arith.constant dense<{literal(bits[i], dtype)}> : vector<4x{dtype}>")
         body.append(store(i, f"%s{i}", f"vector<4x{dtype}>", dtype))
         values = ", ".join(literal(x, dtype) for x in bits[i : i + 4])
         body.append(f"%v{i} = arith.constant dense<[{values}]> : vector<4x{dtype}>")
@@ -233,14 +228,10 @@ def test_splats_vectors_and_stored_scalars_keep_their_bits(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_operands_of_arithmetic_and_comparison_keep_their_values(dtype: str) -> None:
     floats = {"f32": np.float32, "f64": np.float64}[dtype]
-    values = np.array(
-        [0.1, -0.3, 1e-40, 1.5e-20, np.inf, -np.inf, 16777217.0, 1 / 3], floats
-    )
+    values = np.array([0.1, -0.3, 1e-40, 1.5e-20, np.inf, -np.inf, 16777217.0, 1 / 3], floats)
     body: list[str] = []
     for i, value in enumerate(values):
-        body.append(
-            f"%k{i} = arith.constant {literal(value.view(UINT[dtype]), dtype)} : {dtype}"
-        )
+        body.append(f"%k{i} = arith.constant {literal(value.view(UINT[dtype]), dtype)} : {dtype}")
         body.append(f"%i{i} = arith.constant {i} : index")
         body.append(f"%x{i} = memref.load %o[%i{i}] : memref<65536x{dtype}>")
         body.append(f"%e{i} = arith.cmpf oeq, %x{i}, %k{i} : {dtype}")

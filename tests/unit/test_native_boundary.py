@@ -6,7 +6,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from xcompile.compiler.codegen.llvm import MachineSpec, compile_object
+from xcompile.compiler.codegen.job import MachineSpec
+from xcompile.compiler.codegen.llvm import compile_object
 from xcompile.compiler.codegen.loader import LoadedObjects
 from xcompile.compiler.codegen.lowering import lower_kernel, lower_module, nesting_depth
 from xcompile.compiler.support.errors import CompileError

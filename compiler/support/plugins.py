@@ -1,0 +1,38 @@
+"""Loads a user's Python file (`--load FILE`) the same way in the user's process and in workers."""
+
+import hashlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from xcompile.compiler.support.errors import CompileError
+
+
+def plugin_module_name(path: Path) -> str:
+    """Return the name under which the file is imported: the same in every process, for one path."""
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    return f"xcompile_plugin_{digest}_{path.stem}"
+
+
+def load_plugin(path: Path) -> ModuleType:
+    """Execute the file as a module, once in each process, and return the module.
+
+    Raises:
+        CompileError: XC3009, the file is missing or fails.
+    """
+    name = plugin_module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise CompileError("XC3009", f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        message = f"{path} cannot be loaded: {type(error).__name__}: {error}"
+        raise CompileError("XC3009", message) from error
+    return module
