@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from xcompile.compiler.codegen.job import Job, JobResult
-from xcompile.compiler.support.fingerprint import code_fingerprint
+from xcompile.compiler.support.fingerprint import code_fingerprint, package_fingerprint
 
 _MAGIC = b"XCO1"
 _HEAD = struct.Struct(
@@ -56,6 +56,9 @@ class ObjectCache:
     def _path(self, job: Job) -> Path:
         digest = hashlib.sha256(code_fingerprint().encode())
         digest.update(job.identity().encode())
+        module = job.emitter.partition(":")[0]
+        if not module.startswith("xcompile."):  # whose sources are in the first fingerprint
+            digest.update(package_fingerprint(module).encode())
         for plugin in job.load:
             digest.update(hashlib.sha256(Path(plugin).read_bytes()).digest())
         key = digest.hexdigest()

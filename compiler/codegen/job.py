@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from xcompile.compiler.target.target import Target
+
 
 @dataclass(frozen=True)
 class MachineSpec:
@@ -19,6 +21,11 @@ class MachineSpec:
     triple: str
     cpu: str = ""
     features: str = ""
+
+    @classmethod
+    def of(cls, target: Target) -> "MachineSpec":
+        """The target in LLVM's words."""
+        return cls(target.triple, target.llvm_cpu(), target.llvm_features())
 
     @property
     def has_avx512(self) -> bool:
@@ -109,7 +116,7 @@ class JobResult:
 
     Attributes:
         code: the object file, empty when there was nothing to compile.
-        metadata: what the emitter returned besides the text.
+        metadata: what the emitter returned besides the text, as JSON gives it back (tuples are lists).
         text: the emitted module, if the job asked for a listing.
         assembly: the same for the assembly.
         seconds: time spent, by phase: "emit", "lower", "compile". Empty when it came from the cache.

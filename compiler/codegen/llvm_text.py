@@ -49,7 +49,9 @@ _LITERAL = (
     r"(?:[+-]?[0-9]+\.[0-9]+(?:e[+-]?[0-9]+)?|f0x[0-9A-Fa-f]+|[+-](?:inf|qnan|s?nan\(0x[0-9a-fA-F]+\)))"
     r"(?![\w.])"
 )
-_HAS_LITERAL = re.compile(_LITERAL)
+_HINT = re.compile(
+    r"\.[0-9]|[+-](?:inf|q?s?nan)|f0x"
+)  # in every line with a literal; quick to search
 _TOKEN = re.compile(
     rf'(?P<string>"[^"]*")|(?P<type>(?<![\w.$@%])(?:half|bfloat|float|double)(?![\w.]))|(?P<literal>{_LITERAL})'
 )
@@ -59,9 +61,7 @@ _ATTRIBUTE_GROUP = re.compile(r"^attributes (#[0-9]+) = \{[^\n]*\}\n?", re.MULTI
 
 def downgrade(text: str) -> str:
     """Return `text`, a module as LLVM 24 prints it, in the words of LLVM 22; constants keep every bit."""
-    lines = [
-        _rewrite_line(line) if _HAS_LITERAL.search(line) else line for line in text.split("\n")
-    ]
+    lines = [_rewrite_line(line) if _HINT.search(line) else line for line in text.split("\n")]
     return _drop_unused_groups(_INTRINSIC.sub(r"\1", "\n".join(lines)))
 
 

@@ -1,6 +1,7 @@
 """A digest of all code that decides what machine code comes out: part of every cache key."""
 
 import hashlib
+import importlib.util
 import platform
 from functools import cache
 from importlib import metadata
@@ -30,6 +31,21 @@ def code_fingerprint() -> str:
         digest.update(f"{name} {metadata.version(name)}\n".encode())
     digest.update(platform.python_version().encode())
     return digest.hexdigest()
+
+
+@cache
+def package_fingerprint(module: str) -> str:
+    """Return a digest of the sources of the top-level package that a module belongs to, "" if there is none."""
+    top_level = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top_level)
+    except ValueError:  # a module without a specification, such as __main__ of a script
+        return ""
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return ""
+    if spec.submodule_search_locations:
+        return folder_digest(Path(spec.origin).parent).hex()
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
 
 def folder_digest(folder: Path) -> bytes:

@@ -10,13 +10,23 @@ from xcompile.compiler.support.errors import CompileError
 
 
 def plugin_module_name(path: Path) -> str:
-    """Return the name under which the file is imported: the same in every process, for one path."""
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    """Return the name under which the file is imported: the same in every process for one path and content.
+
+    An edited file is another module, so a worker or a notebook that has loaded the old one does not use it.
+
+    Raises:
+        CompileError: XC3009, the file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CompileError("XC3009", f"{path} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + content).hexdigest()[:16]
     return f"xcompile_plugin_{digest}_{path.stem}"
 
 
 def load_plugin(path: Path) -> ModuleType:
-    """Execute the file as a module, once in each process, and return the module.
+    """Execute the file as a module, once in each process and content, and return the module.
 
     Raises:
         CompileError: XC3009, the file is missing or fails.

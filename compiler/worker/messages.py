@@ -38,7 +38,7 @@ class Message:
             TypeError, ValueError: a field is not JSON.
         """
         lengths = {name: len(blob) for name, blob in self.blobs.items()}
-        text = json.dumps({"fields": self.fields, "blobs": lengths}, allow_nan=False).encode()
+        text = json.dumps({"fields": self.fields, "blobs": lengths}).encode()
         head = _HEAD.pack(_MAGIC, len(text), sum(lengths.values()))
         return b"".join((head, text, *self.blobs.values()))
 

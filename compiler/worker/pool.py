@@ -66,7 +66,7 @@ class WorkerPool:
         self._reproducers = reproducers
         self._keep_reproducers = keep_reproducers
         self._workers: list[_Worker] = []
-        self._close = weakref.finalize(self, _stop_all, self._workers)
+        self._close = weakref.finalize(self, _stop_all, self._workers, os.getpid())
 
     def __enter__(self) -> "WorkerPool":
         return self
@@ -280,13 +280,17 @@ class _Worker:
 
     def __init__(self) -> None:
         path = json.dumps(sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START, path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+            )
+        except OSError as error:
+            message = f"a worker process cannot be started: {error.strerror}"
+            raise CompileError("XC4001", message) from error
         self._files = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._descriptors = [file.fileno() for file in self._files if file is not None]
         for descriptor in self._descriptors:
@@ -382,6 +386,6 @@ def _last_words(stderr: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _stop_all(workers: list[_Worker]) -> None:
-    while workers:
+def _stop_all(workers: list[_Worker], owner: int) -> None:
+    while workers and os.getpid() == owner:  # a forked copy of the pool owns no processes
         workers.pop().stop()

@@ -177,6 +177,18 @@ def test_an_error_of_the_emitter_keeps_its_code(tmp_path: Path) -> None:
     assert str(error) == "XC4007 mr is 40, at node 'MatMul_3' (help: take less)"
 
 
+def test_an_edited_plugin_is_loaded_again(tmp_path: Path) -> None:
+    plugin = tmp_path / "edited.py"
+    answers: list[object] = []
+    with WorkerPool(1) as pool:
+        for value in (1, 2):
+            plugin.write_text(f"def answer(payload):\n    return {{'x': {value}}}\n")
+            name = f"{plugin_module_name(plugin)}:answer"
+            (result,) = pool.map([Job(name, {}, HOST, load=(str(plugin),))])
+            answers.append(result.metadata["x"])
+    assert answers == [1, 2]
+
+
 def test_a_broken_plugin_is_one_error(tmp_path: Path) -> None:
     plugin = tmp_path / "broken.py"
     plugin.write_text("import no_such_module_at_all\n")
@@ -232,3 +244,15 @@ def test_workers_end_with_their_parent(sent: signal.Signals, said: str) -> None:
     while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
+
+
+def test_a_forked_copy_of_the_pool_leaves_the_workers_alone() -> None:
+    with WorkerPool(1) as pool:
+        (before,) = pool.map([job("echo")])
+        child = os.fork()
+        if child == 0:
+            pool.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        (after,) = pool.map([job("echo")])
+    assert before.metadata["pid"] == after.metadata["pid"]

@@ -9,7 +9,11 @@ import pytest
 from xcompile.compiler.codegen import cache
 from xcompile.compiler.codegen.cache import ObjectCache
 from xcompile.compiler.codegen.job import Job, JobResult, MachineSpec
-from xcompile.compiler.support.fingerprint import code_fingerprint, folder_digest
+from xcompile.compiler.support.fingerprint import (
+    code_fingerprint,
+    folder_digest,
+    package_fingerprint,
+)
 
 JOB = Job("m:f", {"n": 3}, MachineSpec("x86_64-unknown-linux-gnu", "", "+avx2"), kernel="k")
 RESULT = JobResult(b"\x7fELF\0\xff", {"extent": "d0*8"}, "text", None, {"emit": 0.1})
@@ -62,6 +66,23 @@ def test_a_changed_plugin_or_compiler_is_a_miss(
     assert objects.get(job) is None
     plugin.write_text("a = 1")
     monkeypatch.setattr(cache, "code_fingerprint", lambda: "another version")
+    assert objects.get(job) is None
+
+
+def test_a_changed_package_of_another_party_is_a_miss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "some_party"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "emit.py").write_text("a = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    job = replace(JOB, emitter="some_party.emit:f")
+    objects = ObjectCache(tmp_path / "cache")
+    objects.put(job, RESULT)
+    assert objects.get(job) is not None
+    (package / "emit.py").write_text("a = 2")
+    package_fingerprint.cache_clear()
     assert objects.get(job) is None
 
 
