@@ -8,10 +8,14 @@ import numpy as np
 from bench.native import NativeKernel, aligned
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.conv import emit_conv
+from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
+from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.windows import WindowSizes
-from xcompile.compiler.schedule import conv
+from xcompile.compiler.schedule import conv, depthwise, pool
 from xcompile.compiler.schedule.conv import ConvProblem, ConvSchedule
-from xcompile.compiler.schedule.window import Size, resolve
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.window import WindowSchedule, resolve
 from xcompile.compiler.target.target import Target
 
 SYMBOLS = ("d0", "d1", "d2")
@@ -158,6 +162,65 @@ def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem) -> np.nda
     return out.reshape(n, problem.oc, oh, ow)
 
 
-def sizes_of(problem_sizes: Sequence[Size], shape: Sequence[int]) -> dict[str, int]:
-    """The values of the symbols that name an array's sizes."""
-    return {s: v for s, v in zip(problem_sizes, shape, strict=True) if isinstance(s, str)}
+class CompiledWindow:
+    """A depthwise convolution or pool without epilogue, compiled."""
+
+    def __init__(
+        self,
+        problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem,
+        target: Target,
+        schedule: WindowSchedule | None = None,
+    ) -> None:
+        self.problem, self.target, self.lanes = problem, target, target.lanes(32)
+        signature = Signature(("f32", "f32", "f32"), sizes=len(SYMBOLS))
+        b = Builder()
+        sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
+        x, w, y = (signature.buffer(i) for i in range(3))
+        blocks = -(-problem.c // self.lanes)
+        part = (signature.begin, signature.end, sizes)
+        if isinstance(problem, GlobalPoolProblem):
+            store = BlockedStore(y, None, blocks, 1, 1, relu=False)
+            emit_global_pool(b, problem, target, x, store, *part)
+        else:
+            window = WindowSizes.of(b, problem, sizes)
+            store = BlockedStore(y, None, blocks, window.oh, window.ow, relu=False)
+            if isinstance(problem, DepthwiseProblem):
+                self.schedule = schedule or depthwise.heuristic(problem, target)
+                emit_depthwise(b, problem, self.schedule, target, x, w, store, *part)
+            else:
+                self.schedule = schedule or pool.heuristic(problem, target)
+                emit_pool(b, problem, self.schedule, target, x, store, *part)
+        self.kernel = NativeKernel(b, signature, target)
+
+    def arguments(
+        self, x: np.ndarray, weight: np.ndarray | None, values: Mapping[str, int]
+    ) -> tuple[list[np.ndarray | int], np.ndarray, int]:
+        """All arguments but the part to do, the output in the blocked layout, and the extent."""
+        problem = self.problem
+        blocks = -(-problem.c // self.lanes)
+        if isinstance(problem, GlobalPoolProblem):
+            shape = (1, 1)
+            extent = pool.global_extent(problem, self.target, values)
+        else:
+            window = problem.window
+            shape = (window.output(0, x.shape[2]), window.output(1, x.shape[3]))
+            extent = self.schedule.extent(problem, self.target, values)
+        y = aligned((len(x), blocks, *shape, self.lanes))
+        y[:] = np.nan
+        weights = np.zeros(0, np.float32) if weight is None else depthwise.pack(weight, self.target)
+        symbols = [values.get(symbol, 0) for symbol in SYMBOLS]
+        return [to_blocked(x, self.lanes), weights, y, *symbols], y, extent
+
+    def __call__(
+        self,
+        x: np.ndarray,
+        weight: np.ndarray | None = None,
+        values: Mapping[str, int] | None = None,
+        threads: int = 1,
+    ) -> np.ndarray:
+        """The output in the blocked layout, computed in `threads` parts one after the other."""
+        arguments, y, extent = self.arguments(x, weight, values or {})
+        cuts = [extent * part // threads for part in range(threads + 1)]
+        for begin, end in pairwise(cuts):
+            self.kernel(*arguments, begin, end)
+        return y

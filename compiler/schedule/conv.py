@@ -348,6 +348,8 @@ def _check_problem(problem: ConvProblem, lanes: int) -> None:
         )
     if min(problem.window.pads) < 0:
         raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
+    if problem.window.ceil_mode:
+        raise ScheduleError("ceil_mode is for pools")
     if problem.layout == "plain" and (problem.c > lanes or problem.groups > 1):
         raise ScheduleError(
             f"a plain input has one group of at most {lanes} channels, not {problem.c} in {problem.groups}"

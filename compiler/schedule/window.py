@@ -1,9 +1,12 @@
 """Sizes that may be symbols, and the sliding window of convolutions and pools."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
+from xcompile.compiler.support.dims import minimum
 
 Size = int | str
 """A size: an integer, a symbol such as "d0", or a product of these such as "d0*d1"."""
@@ -25,12 +28,15 @@ class Window:
         strides: steps along height and width.
         pads: top, left, bottom, right; not negative, may differ.
         dilations: distances between the window's rows and columns.
+        ceil_mode: whether a last window that hangs over the bottom or right padding counts, as long as
+            it starts inside the image or the padding before it (pools only).
     """
 
     kernel: tuple[int, int] = (1, 1)
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
+    ceil_mode: bool = False
 
     def span(self, axis: int) -> int:
         """How many rows (axis 0) or columns (axis 1) one window covers."""
@@ -42,4 +48,113 @@ class Window:
 
     def output(self, axis: int, size: Any) -> Any:
         """How many windows fit into an image of `size` rows or columns."""
-        return (size + self.slack(axis)) // self.strides[axis] + 1
+        stride = self.strides[axis]
+        if not self.ceil_mode:
+            return (size + self.slack(axis)) // stride + 1
+        count = (size + (self.slack(axis) + stride - 1)) // stride + 1
+        return minimum(count, (size + (self.pads[axis] - 1)) // stride + 1)
+
+
+UNROLLED_COLUMNS = 5
+"""The heuristic unrolls windows of at most this many columns."""
+
+
+class BlockedWindow(Protocol):
+    """A problem whose window slides over each channel of a blocked image."""
+
+    @property
+    def n(self) -> Size: ...
+    @property
+    def c(self) -> int: ...
+    @property
+    def h(self) -> Size: ...
+    @property
+    def w(self) -> Size: ...
+    @property
+    def window(self) -> Window: ...
+
+
+@dataclass(frozen=True)
+class WindowSchedule:
+    """How windows of single channels (depthwise convolution, pools) are computed; lanes are channels.
+
+    Attributes:
+        pixels: neighbouring output pixels held in registers.
+        rows: output rows of a unit of the parallel axis.
+        unroll: whether a row of the window is unrolled, so that each input is loaded once for all
+            windows it is in and a row of weights stays in registers; else it is a loop.
+    """
+
+    pixels: int
+    rows: int
+    unroll: bool
+
+    def check(self, problem: BlockedWindow, target: TargetNumbers) -> None:
+        """Raise unless the schedule is legal.
+
+        Raises:
+            ScheduleError: with the reason.
+        """
+        if min(self.pixels, self.rows) < 1:
+            raise ScheduleError(f"pixels={self.pixels} and rows={self.rows} must be positive")
+        if min(problem.window.pads) < 0:
+            raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
+        if self.pixels + 2 > target.vector_registers:
+            raise ScheduleError(
+                f"{self.pixels} pixels need {self.pixels + 2} registers; "
+                f"the target has {target.vector_registers}"
+            )
+
+    def extent(
+        self, problem: BlockedWindow, target: TargetNumbers, sizes: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The number of units: batch, blocks of channels, groups of rows (fastest)."""
+        n, h = resolve(problem.n, sizes or {}), resolve(problem.h, sizes or {})
+        groups = (problem.window.output(0, h) + (self.rows - 1)) // self.rows
+        return n * groups * -(-problem.c // target.lanes(32))
+
+
+def window_heuristic(
+    problem: BlockedWindow, target: TargetNumbers, weighted: bool
+) -> WindowSchedule:
+    """A good schedule at once.
+
+    Args:
+        problem: the window and its image.
+        target: the machine.
+        weighted: whether the window has weights.
+
+    Raises:
+        ScheduleError: the window is not legal.
+    """
+    unroll = problem.window.kernel[1] <= UNROLLED_COLUMNS
+    most = _most_pixels(problem, target, weighted and unroll)
+    pixels, rows = most, 8
+    if isinstance(problem.w, int):
+        columns = problem.window.output(1, problem.w)
+        pixels = -(-columns // -(-columns // most))
+    if isinstance(problem.h, int):
+        height = problem.window.output(0, problem.h)
+        rows = -(-height // -(-height // rows))
+    schedule = WindowSchedule(pixels, rows, unroll)
+    schedule.check(problem, target)
+    return schedule
+
+
+def window_space(
+    problem: BlockedWindow, target: TargetNumbers, weighted: bool
+) -> Iterator[WindowSchedule]:
+    """All schedules worth trying, the heuristic's first; arguments as there."""
+    first = window_heuristic(problem, target, weighted)
+    yield first
+    for pixels in range(1, _most_pixels(problem, target, weighted and first.unroll) + 1):
+        for rows in (1, 2, 4, 8, 16):
+            schedule = WindowSchedule(pixels, rows, first.unroll)
+            if schedule != first:
+                yield schedule
+
+
+def _most_pixels(problem: BlockedWindow, target: TargetNumbers, resident: bool) -> int:
+    """How many accumulators fit beside an input and a weight, or a row of weights."""
+    weights = problem.window.kernel[1] if resident else 1
+    return max(1, min(16, target.vector_registers - 1 - weights))

@@ -1,11 +1,22 @@
-"""What convolution, depthwise convolution and pools share when they write code."""
+"""Windows over single channels: what depthwise convolution and pools share. Lanes are channels.
 
-from collections.abc import Mapping
+For each output row the window's rows that lie in the image are a loop with computed bounds. Columns are done in
+register tiles; where the image's width is known, tiles at the edges leave out, at emission, the taps that fall
+into the padding; else the columns at the edges are done one by one with loop bounds of their own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
-from xcompile.compiler.codegen.cpu.builder import Builder, Index
-from xcompile.compiler.schedule.window import Size, Window
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.schedule.schedule import TargetNumbers
+from xcompile.compiler.schedule.window import BlockedWindow, Size, Window, WindowSchedule
+
+MOST_EDGE_TILES = 6
+"""Images with more tiles at the edges than this are done as if their width were unknown."""
 
 
 class Windowed(Protocol):
@@ -35,11 +46,7 @@ class WindowSizes:
     def of(cls, b: Builder, problem: Windowed, sizes: Mapping[str, Index]) -> "WindowSizes":
         """Write what computes the sizes that are not known."""
         n, h, w = (index_of(b, size, sizes) for size in (problem.n, problem.h, problem.w))
-        window = problem.window
-        oh, ow = (
-            b.add(b.div(b.add(size, window.slack(axis)), window.strides[axis]), 1)
-            for axis, size in enumerate((h, w))
-        )
+        oh, ow = (windows(b, problem.window, axis, size) for axis, size in enumerate((h, w)))
         return cls(n, h, w, oh, ow)
 
 
@@ -51,3 +58,247 @@ def index_of(b: Builder, size: Size, sizes: Mapping[str, Index]) -> Index:
     for factor in size.split("*"):
         result = b.mul(result, int(factor) if factor.isdigit() else sizes[factor])
     return result
+
+
+def windows(b: Builder, window: Window, axis: int, size: Index) -> Index:
+    """How many windows fit; `Window.output` of an index."""
+    stride = window.strides[axis]
+    extra = stride - 1 if window.ceil_mode else 0
+    count = b.add(b.div(b.add(size, window.slack(axis) + extra), stride), 1)
+    if not window.ceil_mode:
+        return count
+    return b.min(count, b.add(b.div(b.add(size, window.pads[axis] - 1), stride), 1))
+
+
+class Reduction(Protocol):
+    """What is done with the inputs of a window."""
+
+    def identity(self) -> Value:
+        """The accumulator before the first input."""
+        ...
+
+    def weight(self, block: Index, r: Index, s: Index) -> Value | None:
+        """The weight of row r, column s of the window, if there are weights."""
+        ...
+
+    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+        """The accumulator with one more input."""
+        ...
+
+    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+        """The output at a row and column; `whole` if all of the window's columns lie in the image."""
+        ...
+
+
+def taps(
+    b: Builder, window: Window, axis: int, output: Index, size: Index, before: int, after: int
+) -> tuple[Index, Index]:
+    """The rows (axis 0) or columns of a window inside an image: first, and one past the last.
+
+    Args:
+        b: where to write.
+        window: the window.
+        axis: 0 for rows, 1 for columns.
+        output: the window's number along the axis.
+        size: rows or columns of the image.
+        before: how much the image is extended at its start.
+        after: how much it is extended at its end.
+    """
+    kernel, dilation = window.kernel[axis], window.dilations[axis]
+    start = b.sub(b.mul(output, window.strides[axis]), window.pads[axis])
+    low, high = 0, kernel
+    if window.pads[axis] > before:
+        low = b.min(b.ceildiv(b.max(b.sub(-before, start), 0), dilation), kernel)
+    if window.pads[axis + 2] > after or window.ceil_mode:
+        end = b.max(b.sub(b.add(size, after), start), 0)
+        high = b.min(b.ceildiv(end, dilation), kernel)
+    return low, high
+
+
+@dataclass
+class WindowRows:
+    """The emitter of one problem.
+
+    Attributes:
+        b: where to write.
+        problem: the image and its window.
+        schedule: a legal schedule.
+        target: the machine.
+        x: the blocked input.
+        reduction: what is done with a window.
+        sink: called with (n, channel, row, column).
+        sizes: the problem's sizes.
+    """
+
+    b: Builder
+    problem: BlockedWindow
+    schedule: WindowSchedule
+    target: TargetNumbers
+    x: Buffer
+    reduction: Reduction
+    sink: Sink
+    sizes: WindowSizes
+
+    def __post_init__(self) -> None:
+        self.lanes = self.target.lanes(32)
+        self.blocks = -(-self.problem.c // self.lanes)
+        self.type = vector_type(self.lanes, "f32")
+
+    def units(self, begin: Index, end: Index) -> None:
+        """Write the units [begin, end)."""
+        b, rows = self.b, self.schedule.rows
+        groups = b.ceildiv(self.sizes.oh, rows)
+        with b.loop(begin, end) as unit:
+            n, block, group = b.unflatten(unit, [self.sizes.n, self.blocks, groups])
+            first = b.mul(group, rows)
+            with b.loop(first, b.min(b.add(first, rows), self.sizes.oh)) as row:
+                _Row(self, n, block, row).emit()
+
+
+class _Row:
+    """One output row of one block of channels."""
+
+    def __init__(self, owner: WindowRows, n: Index, block: Index, row: Index) -> None:
+        self.owner, self.b, self.window = owner, owner.b, owner.problem.window
+        self.n, self.block, self.row = n, block, row
+        b, sizes, window = self.b, owner.sizes, self.window
+        self.low, self.high = taps(b, window, 0, row, sizes.h, 0, 0)
+        self.line = b.mul(sizes.w, owner.lanes)
+        plane = b.mul(b.add(b.mul(n, owner.blocks), block), sizes.h)
+        start = b.sub(b.mul(row, window.strides[0]), window.pads[0])
+        first = b.sub(b.mul(b.add(plane, start), sizes.w), window.pads[1])
+        self.base = b.mul(first, owner.lanes)
+
+    def emit(self) -> None:
+        """All columns."""
+        w, ow = self.owner.sizes.w, self.owner.sizes.ow
+        if isinstance(w, int) and isinstance(ow, int) and self.owner.schedule.unroll:
+            tiles = self.static_tiles(w, ow)
+            if sum(1 for _, _, inside in tiles if not inside) <= MOST_EDGE_TILES:
+                self.emit_static(tiles, w)
+                return
+        self.emit_dynamic(w, ow)
+
+    # -- columns of a known width -------------------------------------------------------------
+
+    def static_tiles(self, w: int, ow: int) -> list[tuple[int, int, bool]]:
+        """First column, number of columns, and whether all windows lie in the image."""
+        step, window = self.owner.schedule.pixels, self.window
+        tiles: list[tuple[int, int, bool]] = []
+        for first in range(0, ow, step):
+            count = min(step, ow - first)
+            start = first * window.strides[1] - window.pads[1]
+            end = (first + count - 1) * window.strides[1] - window.pads[1] + window.span(1)
+            tiles.append((first, count, start >= 0 and end <= w))
+        return tiles
+
+    def emit_static(self, tiles: Sequence[tuple[int, int, bool]], w: int) -> None:
+        """Equal tiles inside the image are one loop."""
+        window = self.window
+        for (count, inside), run in groupby(tiles, key=lambda tile: tile[1:]):
+            firsts = [first for first, _, _ in run]
+            if inside:
+                with self.b.loop(firsts[0], firsts[-1] + 1, count) as column:
+                    self.tile(column, count, lambda j: True)
+                continue
+            for first in firsts:
+                start = first * window.strides[1] - window.pads[1]
+                self.tile(first, count, lambda j, start=start: 0 <= start + j < w)
+
+    def tile(self, first: Index, count: int, exists: Callable[[int], bool]) -> None:
+        """Neighbouring columns in registers; each input is loaded once for all windows that it is in.
+
+        Args:
+            first: the first output column.
+            count: how many.
+            exists: whether the input column, counted from the first window's start, is in the image.
+        """
+        b, owner, window = self.b, self.owner, self.window
+        stride, dilation, kw = window.strides[1], window.dilations[1], window.kernel[1]
+        users: dict[int, list[tuple[int, int]]] = {}
+        for i in range(count):
+            for s in range(kw):
+                j = i * stride + s * dilation
+                if exists(j):
+                    users.setdefault(j, []).append((i, s))
+        base = b.add(self.base, b.mul(first, stride * owner.lanes))
+        types = [owner.type] * count
+
+        def body(r: Index, carried: list[Value]) -> Sequence[Value]:
+            line = b.add(base, b.mul(b.mul(r, window.dilations[0]), self.line))
+            if not owner.schedule.unroll:
+                return b.reduce(0, kw, 1, carried, types, lambda s, v: self.tap(line, r, s, v))
+            sums = list(carried)
+            weights = [owner.reduction.weight(self.block, r, s) for s in range(kw)]
+            for j in sorted(users):
+                x = b.load(owner.x, b.add(line, j * owner.lanes), owner.lanes)
+                for i, s in users[j]:
+                    sums[i] = owner.reduction.combine(sums[i], x, weights[s])
+            return sums
+
+        init = [owner.reduction.identity()] * count
+        sums = b.reduce(self.low, self.high, 1, init, types, body)
+        for i, value in enumerate(sums):
+            start = i * stride
+            whole = all(exists(start + s * dilation) for s in range(kw))
+            self.finish(value, b.add(first, i), whole)
+
+    def tap(self, line: Index, r: Index, s: Index, sums: list[Value]) -> list[Value]:
+        """One place of the window for neighbouring columns, all inside the image."""
+        b, owner, window = self.b, self.owner, self.window
+        weight = owner.reduction.weight(self.block, r, s)
+        at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
+        step = window.strides[1] * owner.lanes
+        return [
+            owner.reduction.combine(
+                value, b.load(owner.x, b.add(at, i * step), owner.lanes), weight
+            )
+            for i, value in enumerate(sums)
+        ]
+
+    # -- columns of an unknown width ----------------------------------------------------------
+
+    def emit_dynamic(self, w: Index, ow: Index) -> None:
+        """Columns at the edges one by one, those between in tiles, their rest one by one."""
+        b, window, pixels = self.b, self.window, self.owner.schedule.pixels
+        stride, left = window.strides[1], window.pads[1]
+        begin = b.min(-(-left // stride), ow)
+        reach = b.max(b.add(w, left - window.span(1) + stride), 0)
+        end = b.max(begin, b.min(b.div(reach, stride), ow))
+        whole = b.add(begin, b.mul(b.div(b.sub(end, begin), pixels), pixels))
+        with b.loop(0, begin) as column:
+            self.single(column)
+        with b.loop(begin, whole, pixels) as column:
+            self.tile(column, pixels, lambda j: True)
+        with b.loop(whole, ow) as column:
+            self.single(column)
+
+    def single(self, column: Index) -> None:
+        """One column, with the window's columns cut to the image."""
+        b, owner, window = self.b, self.owner, self.window
+        low, high = taps(b, window, 1, column, owner.sizes.w, 0, 0)
+        base = b.add(self.base, b.mul(column, window.strides[1] * owner.lanes))
+
+        def rows(r: Index, carried: list[Value]) -> Sequence[Value]:
+            line = b.add(base, b.mul(b.mul(r, window.dilations[0]), self.line))
+
+            def columns(s: Index, inner: list[Value]) -> Sequence[Value]:
+                at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
+                x = b.load(owner.x, at, owner.lanes)
+                weight = owner.reduction.weight(self.block, r, s)
+                return [owner.reduction.combine(inner[0], x, weight)]
+
+            return b.reduce(low, high, 1, carried, [owner.type], columns)
+
+        init = [owner.reduction.identity()]
+        (value,) = b.reduce(self.low, self.high, 1, init, [owner.type], rows)
+        self.finish(value, column, whole=False)
+
+    def finish(self, value: Value, column: Index, whole: bool) -> None:
+        """Give an output to the sink."""
+        b, owner = self.b, self.owner
+        channel = b.mul(self.block, owner.lanes)
+        c = owner.problem.c
+        mask = b.tail_mask(b.sub(c, channel), owner.lanes) if c % owner.lanes else None
+        result = owner.reduction.result(value, self.row, column, whole)
+        owner.sink(b, result, [self.n, channel, self.row, column], owner.lanes, mask)

@@ -1,0 +1,65 @@
+"""The emitter of depthwise convolution."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem
+from xcompile.compiler.schedule.schedule import TargetNumbers
+from xcompile.compiler.schedule.window import WindowSchedule
+
+
+def emit_depthwise(
+    b: Builder,
+    problem: DepthwiseProblem,
+    schedule: WindowSchedule,
+    target: TargetNumbers,
+    x: Buffer,
+    weights: Buffer,
+    sink: Sink,
+    begin: Index,
+    end: Index,
+    sizes: Mapping[str, Index],
+) -> None:
+    """Write the units [begin, end) of a depthwise convolution.
+
+    Args:
+        b: where to write.
+        problem: the convolution.
+        schedule: a legal schedule.
+        target: the machine.
+        x: the blocked input.
+        weights: what `pack` returned.
+        sink: called with output indices (n, channel, row, column), lanes along channels.
+        begin: the first unit.
+        end: one past the last unit.
+        sizes: values of the problem's symbols.
+    """
+    reduction = _WeightedSum(b, weights, problem, target.lanes(32))
+    window_sizes = WindowSizes.of(b, problem, sizes)
+    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes).units(begin, end)
+
+
+@dataclass(frozen=True)
+class _WeightedSum:
+    b: Builder
+    weights: Buffer
+    problem: DepthwiseProblem
+    lanes: int
+
+    def identity(self) -> Value:
+        return self.b.float_constant(0.0, "f32", self.lanes)
+
+    def weight(self, block: Index, r: Index, s: Index) -> Value:
+        b, (kh, kw) = self.b, self.problem.window.kernel
+        place = b.add(b.mul(b.add(b.mul(block, kh), r), kw), s)
+        return b.load(self.weights, b.mul(place, self.lanes), self.lanes)
+
+    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+        assert weight is not None
+        return self.b.fma(x, weight, accumulator, self.lanes)
+
+    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+        return accumulator

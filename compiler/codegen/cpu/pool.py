@@ -1,0 +1,175 @@
+"""The emitters of pools."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes, index_of, taps
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.schedule import TargetNumbers
+from xcompile.compiler.schedule.window import WindowSchedule
+
+CHAINS = 8
+"""Independent accumulators of a global pool: more than the latency of an addition."""
+
+
+def emit_pool(
+    b: Builder,
+    problem: PoolProblem,
+    schedule: WindowSchedule,
+    target: TargetNumbers,
+    x: Buffer,
+    sink: Sink,
+    begin: Index,
+    end: Index,
+    sizes: Mapping[str, Index],
+) -> None:
+    """Write the units [begin, end) of a pool.
+
+    Args:
+        b: where to write.
+        problem: the pool.
+        schedule: a legal schedule.
+        target: the machine.
+        x: the blocked input.
+        sink: called with output indices (n, channel, row, column), lanes along channels.
+        begin: the first unit.
+        end: one past the last unit.
+        sizes: values of the problem's symbols.
+    """
+    window_sizes = WindowSizes.of(b, problem, sizes)
+    lanes = target.lanes(32)
+    reduction = (
+        _Maximum(b, lanes) if problem.kind == "max" else _Average(b, lanes, problem, window_sizes)
+    )
+    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes).units(begin, end)
+
+
+def emit_global_pool(
+    b: Builder,
+    problem: GlobalPoolProblem,
+    target: TargetNumbers,
+    x: Buffer,
+    sink: Sink,
+    begin: Index,
+    end: Index,
+    sizes: Mapping[str, Index],
+) -> None:
+    """Write the units [begin, end) of a global pool; the sink gets (n, channel, 0, 0).
+
+    Arguments are those of `emit_pool`.
+    """
+    lanes = target.lanes(32)
+    blocks = -(-problem.c // lanes)
+    n, h, w = (index_of(b, size, sizes) for size in (problem.n, problem.h, problem.w))
+    pixels = b.mul(h, w)
+    maximum = _Maximum(b, lanes)
+    init = maximum.identity() if problem.kind == "max" else b.float_constant(0.0, "f32", lanes)
+
+    def combine(u: Value, v: Value) -> Value:
+        if problem.kind == "max":
+            return maximum.combine(u, v, None)
+        return b.binary("arith.addf", u, v, lanes)
+
+    with b.loop(begin, end) as unit:
+        image, block = b.unflatten(unit, [n, blocks])
+        value = _fold(b, x, b.mul(unit, b.mul(pixels, lanes)), pixels, lanes, init, combine)
+        if problem.kind == "average":
+            value = b.binary("arith.divf", value, _splat(b, pixels, lanes), lanes)
+        channel = b.mul(block, lanes)
+        ragged = problem.c % lanes != 0
+        mask = b.tail_mask(b.sub(problem.c, channel), lanes) if ragged else None
+        sink(b, value, [image, channel, 0, 0], lanes, mask)
+
+
+def _fold(
+    b: Builder,
+    x: Buffer,
+    base: Index,
+    pixels: Index,
+    lanes: int,
+    init: Value,
+    combine: Callable[[Value, Value], Value],
+) -> Value:
+    """All pixels of a plane, in `CHAINS` accumulators, then their rest."""
+    kind = vector_type(lanes, "f32")
+
+    def chains(pixel: Index, carried: list[Value]) -> Sequence[Value]:
+        at = b.add(base, b.mul(pixel, lanes))
+        return [
+            combine(value, b.load(x, b.add(at, i * lanes), lanes))
+            for i, value in enumerate(carried)
+        ]
+
+    def single(pixel: Index, carried: list[Value]) -> Sequence[Value]:
+        return [combine(carried[0], b.load(x, b.add(base, b.mul(pixel, lanes)), lanes))]
+
+    whole = b.mul(b.div(pixels, CHAINS), CHAINS)
+    values = b.reduce(0, whole, CHAINS, [init] * CHAINS, [kind] * CHAINS, chains)
+    while len(values) > 1:
+        values = [combine(u, v) for u, v in zip(values[::2], values[1::2], strict=True)]
+    return b.reduce(whole, pixels, 1, values, [kind], single)[0]
+
+
+def _splat(b: Builder, count: Index, lanes: int) -> Value:
+    """A positive count as a vector of floats."""
+    if isinstance(count, int):
+        return b.float_constant(float(count), "f32", lanes)
+    integer = b.op(f"arith.index_cast {count} : index to i32")
+    return b.broadcast(b.op(f"arith.sitofp {integer} : i32 to f32"), "f32", lanes)
+
+
+@dataclass(frozen=True)
+class _Maximum:
+    b: Builder
+    lanes: int
+
+    def identity(self) -> Value:
+        return self.b.float_constant(float("-inf"), "f32", self.lanes)
+
+    def weight(self, block: Index, r: Index, s: Index) -> None:
+        return None
+
+    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+        return self.b.binary("arith.maximumf", accumulator, x, self.lanes)
+
+    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+        return accumulator
+
+
+@dataclass(frozen=True)
+class _Average:
+    b: Builder
+    lanes: int
+    problem: PoolProblem
+    sizes: WindowSizes
+
+    def identity(self) -> Value:
+        return self.b.float_constant(0.0, "f32", self.lanes)
+
+    def weight(self, block: Index, r: Index, s: Index) -> None:
+        return None
+
+    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+        return self.b.binary("arith.addf", accumulator, x, self.lanes)
+
+    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+        b = self.b
+        columns = self.problem.window.kernel[1]
+        if not whole:
+            columns = self.count(1, column, self.sizes.w)
+        count = b.mul(self.count(0, row, self.sizes.h), columns)
+        return b.binary("arith.divf", accumulator, _splat(b, count, self.lanes), self.lanes)
+
+    def count(self, axis: int, output: Index, size: Index) -> Index:
+        """How many rows or columns of a window the average counts."""
+        window = self.problem.window
+        before, after = window.pads[axis], window.pads[axis + 2]
+        if not self.problem.count_include_pad:
+            low, high = taps(self.b, window, axis, output, size, 0, 0)
+            return self.b.sub(high, low)
+        if not window.ceil_mode:
+            return window.kernel[axis]
+        low, high = taps(self.b, window, axis, output, size, before, after)
+        return self.b.sub(high, low)
