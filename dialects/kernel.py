@@ -3,15 +3,15 @@
     kernel.func @conv_relu (body: nn ops, `kernel.dims`, ended by `kernel.return`)
     %y = kernel.launch @conv_relu(%x, %w) {sizes = ["N"]}
 
-A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of the program. Equal kernels
-are equal text, whatever model nodes they came from: that text is the key of caches and of tuning.
+A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of
+the program. Equal kernels are equal text, whatever model nodes they came from: that text is the key
+of caches and of tuning.
 """
 
 from collections.abc import Sequence
 
-from torch_mlir import ir
-
-from xcompile.compiler.ir.op import Dialect, Op, Operands, Region, Results, Result, Value
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Dialect, Op, Operands, Region, Result, Results, Value
 from xcompile.compiler.support.dims import Dim, parse
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes
 
@@ -106,4 +106,5 @@ def parse_shape(text: str) -> Shape:
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
+    """The sizes of a shape as text, which `parse_shape` reads."""
     return ",".join(str(d) for d in shape)

@@ -30,6 +30,7 @@ def make(name: str) -> None:
     text = text.replace("    def __getitem__(self, key, /): ...\n\n", "")  # as in Sequence
     text = text.replace("__len__(self, /): ...", "__len__(self, /) -> int: ...")
     text = text.replace("set_type(self, type: _T): ...", "set_type(self, type: _T) -> None: ...")
+    text = text.replace("locations(self) -> list[object]", "locations(self) -> list[Location]")
     path.write_text(text)
 
 

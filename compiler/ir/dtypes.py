@@ -1,7 +1,7 @@
 """Element types: between numpy's dtypes, MLIR's types and their short text.
 
-Signed integers are signless in MLIR (`i8`), unsigned ones are `ui8`, bool is `i1`. The short text is MLIR's own and serves
-as the dtype's name everywhere in the compiler.
+Signed integers are signless in MLIR (`i8`), unsigned ones are `ui8`, bool is `i1`. The short text
+is MLIR's own and serves as the dtype's name everywhere in the compiler.
 """
 
 from functools import cache
@@ -56,10 +56,12 @@ def bits_of(name: str) -> int:
 
 
 def is_float(name: str) -> bool:
+    """Whether a dtype is a float."""
     return name.startswith(("f", "bf"))
 
 
 def is_unsigned(name: str) -> bool:
+    """Whether a dtype is an unsigned integer."""
     return name.startswith("ui")
 
 

@@ -10,12 +10,14 @@
         b: Operand
         y: Result
 
-A field is an `Operand`, an `Operand | None` (optional), `Operands` (variadic), the same for `Result` and
-`Results`, a `Region`, or an attribute: `int`, `float`, `bool`, `str`, tuples of these, each also `| None`. Attributes with
-a default are left out of the IR when they have it, so equal ops are equal text.
+A field is an `Operand`, an `Operand | None` (optional), `Operands` (variadic), the same for
+`Result` and `Results`, a `Region`, or an attribute: `int`, `float`, `bool`, `str`, tuples of these,
+each also `| None`. Attributes with a default are left out of the IR when they have it, so equal ops
+are equal text.
 
-An `Op` instance is a *view*: it holds the MLIR operation and reads it each time. `Cls.of(operation)` gives the view of an operation or
-None; `view(operation)` finds the class. IRDL checks operand and result counts; `verify` says what declarations can't.
+An `Op` instance is a *view*: it holds the MLIR operation and reads it each time.
+`Cls.of(operation)` gives the view of an operation or None; `view(operation)` finds the class. IRDL
+checks operand and result counts; `verify` says what declarations can't.
 """
 
 import types

@@ -36,7 +36,7 @@ class PassContext:
 
     target: Target
     explain: frozenset[str] = frozenset()
-    stats: list[tuple[str, RewriteStats]] = field(default_factory=list)
+    stats: list[tuple[str, RewriteStats]] = field(default_factory=list[tuple[str, RewriteStats]])
 
     def wants_reasons(self, name: str) -> bool:
         return name in self.explain or "*" in self.explain

@@ -1,15 +1,16 @@
 """Pipelines as text: `@cpu,nn-fold-batch-norm{eps-limit=1e-3},fixpoint{max=4}(nn-canonicalize,nn-cse)`.
 
-`@name` stands for a named pipeline; `fixpoint` repeats its passes until the module no longer changes. Edits are text too:
-`+after(nn-fuse):my-pass{x=1}`, `+before(nn-fuse):my-pass`, `-nn-fuse-attention`.
+`@name` stands for a named pipeline; `fixpoint` repeats its passes until the module no longer
+changes. Edits are text too: `+after(nn-fuse):my-pass{x=1}`, `+before(nn-fuse):my-pass`,
+`-nn-fuse-attention`.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from xcompile.compiler.ir.passes import Pass, PassContext, make_pass
 from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.passes import Pass, PassContext, make_pass
 from xcompile.compiler.support.errors import CompileError
 
 _TOKEN = re.compile(r"\s*(?:(@?[A-Za-z][\w.-]*)|(\{[^{}]*\})|([(),]))")
@@ -74,7 +75,7 @@ class Pipeline:
 
 def _position(passes: Sequence[Pass], name: str) -> int:
     for position, each in enumerate(passes):
-        if each.NAME == name:
+        if name == each.NAME:
             return position
     raise CompileError(
         "XC3001",

@@ -1,8 +1,9 @@
 """The worklist driver that applies Python patterns.
 
-MLIR's own greedy driver crashes the process when a pattern touches an op that is gone, so ours never frees an op
-while a pass runs: an erased op is *buried* in a side module, still readable, and using it is an error message. Patterns say why they
-did not fire; rewrites are counted; a set of patterns that never comes to rest is named.
+MLIR's own greedy driver crashes the process when a pattern touches an op that is gone, so ours
+never frees an op while a pass runs: an erased op is *buried* in a side module, still readable, and
+using it is an error message. Patterns say why they did not fire; rewrites are counted; a set of
+patterns that never comes to rest is named.
 """
 
 from collections import Counter, deque
@@ -42,6 +43,7 @@ def users(value: Value) -> list[ir.Operation]:
 
 
 def has_one_use(value: Value) -> bool:
+    """Whether exactly one operand of one op is `value`."""
     return len(list(value.uses)) == 1
 
 
@@ -72,9 +74,9 @@ class Pattern(Generic[OpT]):
 class RewriteStats:
     """What a driver run did: rewrites by pattern, and why patterns did not fire."""
 
-    fired: Counter[str] = field(default_factory=Counter)
-    fired_at: list[tuple[str, str]] = field(default_factory=list)
-    missed: list[tuple[str, str, str]] = field(default_factory=list)
+    fired: Counter[str] = field(default_factory=Counter[str])
+    fired_at: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    missed: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     """(pattern, model node, reason) of the last try on each op."""
 
 

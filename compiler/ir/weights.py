@@ -1,7 +1,7 @@
 """Weights by content: constants in the IR name them, this store holds them once.
 
-An `nn.const` carries `#nn.weight<"sha256…">`; equal bytes of equal shape and dtype are equal attributes, so merging equal
-constants is ordinary CSE and text carries no data.
+An `nn.const` carries `#nn.weight<"sha256…">`; equal bytes of equal shape and dtype are equal
+attributes, so merging equal constants is ordinary CSE and text carries no data.
 """
 
 import hashlib

@@ -66,7 +66,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
             except ScheduleError:
                 continue
     elif origin is tuple and isinstance(value, list):
-        return _decode_tuple(typing.get_args(kind), value, where)
+        return _decode_tuple(typing.get_args(kind), typing.cast("list[Any]", value), where)
     elif type(value) is kind or (origin is typing.Literal and value in typing.get_args(kind)):
         return value
     raise ScheduleError(f"{where} cannot be {value!r}")
@@ -75,7 +75,7 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
-    if not isinstance(value, dict) or set(value) != names:
+    if not isinstance(value, dict) or set(typing.cast("dict[Any, Any]", value)) != names:
         raise ScheduleError(f"{where} needs the fields {', '.join(sorted(names))}, got {value!r}")
     return kind(**{name: _decode(hints[name], value[name], f"{where}.{name}") for name in names})
 

@@ -1,10 +1,11 @@
 """Sizes as values: integers, symbols, and expressions of them in canonical form.
 
-A `Dim` is an `int` or an `Expr`. An `Expr` is a polynomial with integer coefficients over *atoms*: symbols and calls of
-`floordiv`, `min`, `max` and `broadcast`. Terms and factors are sorted and simplifications are applied as an
-expression is made, so sizes that are equal by the rules below are equal values with equal text, and one that is
-constant is a plain `int`. Symbols are sizes: integers that are at least 0. Divisors are positive where they depend on symbols;
-a quotient whose divisor is zero has no value.
+A `Dim` is an `int` or an `Expr`. An `Expr` is a polynomial with integer coefficients over *atoms*:
+symbols and calls of `floordiv`, `min`, `max` and `broadcast`. Terms and factors are sorted and
+simplifications are applied as an expression is made, so sizes that are equal by the rules below are
+equal values with equal text, and one that is constant is a plain `int`. Symbols are sizes: integers
+that are at least 0. Divisors are positive where they depend on symbols; a quotient whose divisor is
+zero has no value.
 
     n, m = symbol("n"), symbol("m")
     (2 * n + 4) // 2 == n + 2
@@ -560,7 +561,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Dim]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
+    ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: operator.mod,
 }
 _FUNCTIONS: dict[str, Callable[..., Dim]] = {

@@ -1,7 +1,7 @@
 """What every nn op has: inferred shapes and a meaning in numpy.
 
-An op says what it computes three times, each time in its own terms, and tests compare them: `infer` (sizes), `reference` (numpy) and
-its kernels.
+An op says what it computes three times, each time in its own terms, and tests compare them: `infer`
+(sizes), `reference` (numpy) and its kernels.
 """
 
 from collections.abc import Sequence

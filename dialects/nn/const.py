@@ -27,7 +27,9 @@ class Const(NnOp):
     y: Result
 
     @classmethod
-    def of(cls, array: np.ndarray, weights: WeightStore, *, loc: ir.Location | None = None) -> Self:
+    def of(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, array: np.ndarray, weights: WeightStore, *, loc: ir.Location | None = None
+    ) -> Self:
         """The constant `array` at the current insertion point; arrays that do not go inline enter `weights`."""
         array = np.asarray(array)
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -78,6 +80,7 @@ class Const(NnOp):
 
     def _inline_array(self) -> np.ndarray:
         value, dtype = self.value, numpy_dtype(self.y)
+        assert isinstance(value, ir.DenseElementsAttr)
         if dtype.isbuiltin == 1:
             array = np.asarray(value)
         else:

@@ -214,7 +214,7 @@ class ShapeAnalysis(_Sizes):
                 if missing:
                     pending += missing
                 else:
-                    self._visit(current.owner)
+                    self._visit(current.owner.operation)
 
 
 class LocalSizes(_Sizes):
@@ -265,7 +265,7 @@ def refine_types(
 
 
 def _refine_block(block: ir.Block, analysis: ShapeAnalysis) -> None:
-    values = list(block.arguments)
+    values: list[ir.Value] = list(block.arguments)
     for operation in block.operations:
         values += operation.operation.results
         for region in operation.operation.regions:

@@ -1,13 +1,15 @@
 """Coordinates of the elements that the lanes of a vector stand for.
 
-While code is written for a vector of elements, each axis has a coordinate: the same for every lane (an `Index`), running along
-the lanes (`Lane(base)`: base, base + 1, …), or anything (`Lanes(vector of index)`). Arithmetic keeps the simplest form, so
-that a load can see that it is a scalar, a vector in memory, or a gather.
+While code is written for a vector of elements, each axis has a coordinate: the same for every lane
+(an `Index`), running along the lanes (`Lane(base)`: base, base + 1, …), or anything (`Lanes(vector
+of index)`). Arithmetic keeps the simplest form, so that a load can see that it is a scalar, a
+vector in memory, or a gather.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import TypeGuard
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value
 
@@ -69,7 +71,7 @@ class Coordinates:
         return self._binary("arith.addi", a, b)
 
     def sub(self, a: Coordinate, b: Index) -> Coordinate:
-        """a - b; may be negative."""
+        """`a - b`; may be negative."""
         if _uniform(a):
             return self.b.sub(a, b)
         if isinstance(a, Lane) and b != 0:
@@ -133,5 +135,5 @@ class Coordinates:
         return found[::-1]
 
 
-def _uniform(c: Coordinate) -> bool:
+def _uniform(c: Coordinate) -> TypeGuard[Index]:
     return isinstance(c, int | str)

@@ -8,10 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch_mlir import ir
-
 from xcompile.compiler.codegen.cpu.builder import Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 
 

@@ -1,25 +1,25 @@
 """Element functions: what an op computes for one element, or for a vector of them.
 
-A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to loads from the kernel's
-arguments. So any chain of elementwise and data-movement ops is one loop without intermediate buffers, and the
-epilogue of a convolution is the same code with the accumulators standing for the anchor's result.
+A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to
+loads from the kernel's arguments. So any chain of elementwise and data-movement ops is one loop
+without intermediate buffers, and the epilogue of a convolution is the same code with the
+accumulators standing for the anchor's result.
 
 Handlers are registered by op name (`@pulls("nn.transpose")`).
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Iterator
-
-from torch_mlir import ir
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.ir.location import describe
-from xcompile.compiler.ir.op import Op, Value as Tensor, view
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Op, view
+from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.support.dims import Dim, fold
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
