@@ -68,7 +68,7 @@ def main() -> None:
     """Print the file."""
     print(HEADER)
     for name, text, f, low, high, degree32, degree64 in FITS:
-        print(f"    # {name} is {text}")
+        print(f"    # {name} fits {text}")
         for dtype, degree in (("f32", degree32), ("f64", degree64)):
             coefficients = fit(f, low, high, degree)
             rounded = [

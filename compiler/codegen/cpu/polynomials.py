@@ -4,7 +4,7 @@ Keys are the function and the float type; the comments give what is approximated
 """
 
 POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
-    # exp is (e^r - 1 - r) / r^2
+    # exp fits (e^r - 1 - r) / r^2
     ("exp", "f32"): (
         0.5,
         0.16666576266288757,
@@ -25,7 +25,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         2.5105217004720745e-08,
         2.0914686968086876e-09,
     ),
-    # log is (2 atanh(s)/s - 2) / z of z = s^2
+    # log fits (2 atanh(s)/s - 2) / z of z = s^2
     ("log", "f32"): (
         0.6666666865348816,
         0.4000012278556824,
@@ -42,7 +42,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         0.13268773138656886,
         0.13086626147840102,
     ),
-    # pow is (2 atanh(s)/s - 2 - 2z/3) / z^2
+    # pow fits (2 atanh(s)/s - 2 - 2z/3) / z^2
     ("pow", "f32"): (
         0.4000001549720764,
         0.28562238812446594,
@@ -58,7 +58,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         0.11706248540922386,
         0.11723051028097753,
     ),
-    # atanh is the same on s <= 1/3
+    # atanh fits the same on s <= 1/3
     ("atanh", "f32"): (
         0.6666666865348816,
         0.40000009536743164,
@@ -83,7 +83,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         0.043090861020105564,
         0.1473370477252696,
     ),
-    # sin is (sin(r)/r - 1) / z
+    # sin fits (sin(r)/r - 1) / z
     ("sin", "f32"): (
         -0.1666666716337204,
         0.008333331905305386,
@@ -100,7 +100,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         -7.646961311710078e-13,
         2.791242229090309e-15,
     ),
-    # cos is (cos(r) - 1 + z/2) / z^2
+    # cos fits (cos(r) - 1 + z/2) / z^2
     ("cos", "f32"): (
         0.0416666679084301,
         -0.00138888880610466,
@@ -116,7 +116,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         -1.1470460830795304e-11,
         4.7458685530816656e-14,
     ),
-    # erf is erf(x)/x - 1 of z = x^2, x <= 1
+    # erf fits erf(x)/x - 1 of z = x^2, x <= 1
     ("erf", "f32"): (
         0.12837916612625122,
         -0.37612637877464294,
@@ -144,7 +144,7 @@ POLYNOMIALS: dict[tuple[str, str], tuple[float, ...]] = {
         -6.1967364287877e-12,
         2.8067128195611264e-13,
     ),
-    # erfc is -log(erfc(t))/t of u = t - 3, 1 <= t <= 6
+    # erfc fits -log(erfc(t))/t of u = t - 3, 1 <= t <= 6
     ("erfc", "f32"): (
         3.5734543800354004,
         0.9100996851921082,
