@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ class NativeKernel:
     """A kernel loaded into this process, called with arrays, sizes and the part to do.
 
     Attributes:
-        listing: the assembly text.
         llvm_ms: milliseconds that LLVM took.
     """
 
@@ -48,7 +48,7 @@ class NativeKernel:
         start = time.perf_counter()
         code, _ = compile_object(text, spec)
         self.llvm_ms = (time.perf_counter() - start) * 1e3
-        self.listing = compile_object(text, spec, listing=True)[1] or ""
+        self._text, self._spec = text, spec
         self._objects = LoadedObjects([code], {}, ["kernel"])
         self.address = self._objects.address("kernel")
 
@@ -69,6 +69,11 @@ class NativeKernel:
             function(*values)
 
         return call
+
+    @cached_property
+    def listing(self) -> str:
+        """The assembly text."""
+        return compile_object(self._text, self._spec, listing=True)[1] or ""
 
     @property
     def stack_stores(self) -> int:

@@ -1,0 +1,507 @@
+"""Emitter of contractions: see compiler/schedule/contraction.py for the ways to compute one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.shuffles import reduce_lanes, transpose
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import index_of
+from xcompile.compiler.schedule.contraction import (
+    DOT_SUMS,
+    ContractionProblem,
+    ContractionSchedule,
+    has_k_blocks,
+    panel_elements,
+)
+from xcompile.compiler.schedule.schedule import TargetNumbers
+
+
+def emit_contraction(
+    b: Builder,
+    problem: ContractionProblem,
+    schedule: ContractionSchedule,
+    target: TargetNumbers,
+    left: Buffer,
+    right: Buffer,
+    sink: Sink,
+    begin: Index,
+    end: Index,
+    sizes: Mapping[str, Index] | None = None,
+    scratch: Buffer | None = None,
+    left_offset: Index = 0,
+    right_offset: Index = 0,
+) -> None:
+    """Write the units [begin, end) of a contraction.
+
+    The sink gets (batch…, m, n) with lanes along n, or vectors of one lane from schedules of kind "dot".
+
+    Args:
+        b: where to write.
+        problem: what is computed.
+        schedule: a schedule that `check` accepts.
+        target: the machine.
+        left: A.
+        right: B, or what `pack` made of it when it is constant.
+        sink: takes each element of C exactly once.
+        begin: the first unit of `extent`'s axis.
+        end: the unit after the last.
+        sizes: the SSA values of the problem's symbols.
+        scratch: `scratch_bytes` of memory, aligned to 64 bytes; None when that is 0.
+        left_offset: the element of `left` where A starts.
+        right_offset: the element of `right` where B starts.
+
+    Raises:
+        ScheduleError: the schedule is not legal.
+    """
+    schedule.check(problem, target)
+    emitter = _Contraction.of(b, problem, schedule, target, left, right, sink, sizes or {}, scratch)
+    with b.loop(begin, end) as unit:
+        if schedule.kind == "dot":
+            emitter.dot_unit(unit, left_offset, right_offset)
+        else:
+            emitter.tile_unit(unit, left_offset, right_offset)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows of C and a part of k.
+
+    Attributes:
+        batch: the index along the batch.
+        a: element of A where the batch begins.
+        row: the first row.
+        rows: how many rows.
+        low: the first step along k.
+        high: the step after the last.
+    """
+
+    batch: Sequence[Index]
+    a: Index
+    row: Index
+    rows: Index
+    low: Index
+    high: Index
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Columns of C and the panel of B that belongs to them.
+
+    Attributes:
+        source: the memory.
+        base: element at k = 0.
+        stride: elements from one step along k to the next.
+        column: the first column in C.
+        slot: the first column in the partial sums.
+        masks: one for each vector of columns: a mask, or None when all lanes exist.
+    """
+
+    source: Buffer
+    base: Index
+    stride: Index
+    column: Index
+    slot: Index
+    masks: tuple[Value | None, ...]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Rows of a block.
+
+    Attributes:
+        row: the first row in C.
+        slot: element of the partial sums of the first row and column.
+        rows: how many rows are computed; those at `present` and later are copies of the last one.
+        present: how many rows exist.
+    """
+
+    row: Index
+    slot: Index
+    rows: int
+    present: Index
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """Problem and schedule with every size as an index."""
+
+    b: Builder
+    problem: ContractionProblem
+    schedule: ContractionSchedule
+    lanes: int
+    left: Buffer
+    right: Buffer
+    sink: Sink
+    batch: tuple[Index, ...]
+    m: Index
+    n: Index
+    k: Index
+    a_strides: tuple[Index, ...]
+    b_strides: tuple[Index, ...]
+    panel: Buffer | None
+    partial: Buffer | None
+
+    @classmethod
+    def of(
+        cls,
+        b: Builder,
+        problem: ContractionProblem,
+        schedule: ContractionSchedule,
+        target: TargetNumbers,
+        left: Buffer,
+        right: Buffer,
+        sink: Sink,
+        sizes: Mapping[str, Index],
+        scratch: Buffer | None,
+    ) -> "_Contraction":
+        def index(size: int | str) -> Index:
+            return index_of(b, size, sizes)
+
+        lanes = target.lanes(problem.bits)
+        packed = panel_elements(problem, schedule, target)
+        panel = partials = None
+        if scratch is not None and packed:
+            panel = b.view(scratch, 0, problem.dtype)
+        if scratch is not None and schedule.kind == "tile" and has_k_blocks(problem, schedule):
+            partials = b.view(scratch, packed * problem.bits // 8, problem.dtype)
+        n, k = index(problem.n), index(problem.k)
+        b_strides = [index(stride) for stride in problem.strides("b")]
+        if problem.constant_b:
+            width = schedule.vectors * lanes
+            one = b.mul(b.mul(b.ceildiv(n, width), width), k)
+            b_strides = [*_packed_batch(b, problem, one), width, 1]
+        return cls(
+            b, problem, schedule, lanes, left, right, sink, tuple(index(s) for s in problem.batch),
+            index(problem.m), n, k, tuple(index(s) for s in problem.strides("a")), tuple(b_strides),
+            panel, partials,
+        )  # fmt: skip
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.schedule.vectors * self.lanes
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.lanes, self.problem.dtype)
+
+    def _operands(
+        self, batch: Sequence[Index], left_offset: Index, right_offset: Index
+    ) -> tuple[Index, Index]:
+        """The first elements of A and B of a batch."""
+        b, depth = self.b, len(self.batch)
+        return (
+            b.add(left_offset, b.flatten(batch, self.a_strides[:depth])),
+            b.add(right_offset, b.flatten(batch, self.b_strides[:depth])),
+        )
+
+    # -- tiles ------------------------------------------------------------------------------------
+
+    def tile_unit(self, unit: Index, left_offset: Index, right_offset: Index) -> None:
+        """One block of rows by columns: blocks of k, then panels, then tiles of rows."""
+        b, schedule = self.b, self.schedule
+        blocks = (b.ceildiv(self.m, schedule.m_block), b.ceildiv(self.n, schedule.n_block))
+        *batch, i, j = b.unflatten(unit, (*self.batch, *blocks) if self.batch else (1, *blocks))
+        batch = batch if self.batch else []
+        left, right = self._operands(batch, left_offset, right_offset)
+        first_row, first_column = b.mul(i, schedule.m_block), b.mul(j, schedule.n_block)
+        rows = self._part(first_row, self.m, schedule.m_block)
+        columns = self._part(first_column, self.n, schedule.n_block)
+        with b.loop(0, self._k_limit(), schedule.k_block) as low:
+            high = b.min(b.add(low, schedule.k_block), self.k)
+            if self.partial is None:
+                high = self.k
+
+            block = _Block(batch, left, first_row, rows, low, high)
+
+            def panel(
+                column: Index, masks: tuple[Value | None, ...], block: _Block = block
+            ) -> None:
+                at = b.add(first_column, column)
+                source, base, stride = self._panel(right, at, block.low, block.high)
+                self._rows(block, _Panel(source, base, stride, at, column, masks))
+
+            self._panels(columns, panel)
+
+    def _part(self, first: Index, size: Index, block: int) -> Index:
+        """How many of a block's rows or columns exist."""
+        if isinstance(size, int) and size <= block:
+            return size
+        if isinstance(size, int) and size % block == 0:
+            return block
+        return self.b.min(self.b.sub(size, first), block)
+
+    def _k_limit(self) -> Index:
+        """The end of the loop over blocks of k, which runs at least once, so that the sink does."""
+        if self.partial is None:
+            return 1
+        return self.b.max(self.k, 1)
+
+    def _panels(
+        self, columns: Index, body: Callable[[Index, tuple[Value | None, ...]], None]
+    ) -> None:
+        """Call `body(column, masks)` for whole panels in a loop and for what is left."""
+        b, vectors = self.b, self.schedule.vectors
+        whole = b.mul(b.div(columns, self.width), self.width)
+        if whole != 0:
+            with b.loop(0, whole, self.width) as column:
+                body(column, (None,) * vectors)
+        if isinstance(self.n, int) and self.n % self.width == 0:
+            return
+        with b.when(b.compare("ne", b.rem(columns, self.width), 0)):
+            left = b.sub(columns, whole)
+            if isinstance(self.n, int):
+                left = self.n % self.width
+                present = -(-left // self.lanes)
+                masks: list[Value | None] = [None] * present
+                if left % self.lanes:
+                    masks[-1] = b.tail_mask(left % self.lanes, self.lanes)
+            else:
+                masks = [
+                    b.tail_mask(b.max(b.sub(left, v * self.lanes), 0), self.lanes)
+                    for v in range(vectors)
+                ]
+            body(whole, tuple(masks))
+
+    def _panel(
+        self, right: Index, column: Index, low: Index, high: Index
+    ) -> tuple[Buffer, Index, Index]:
+        """Where the block of a panel lies: buffer, element at k = 0 and stride along k."""
+        b, schedule = self.b, self.schedule
+        k_stride, n_stride = self.b_strides[-2:]
+        if schedule.b == "direct":
+            return self.right, b.add(right, column), k_stride
+        if schedule.b == "packed":
+            # Panel p starts at p·k·width = column·k.
+            return self.right, b.add(right, b.mul(column, self.k)), self.width
+        assert self.panel is not None
+        if k_stride == 1 and n_stride != 1:
+            self._pack_transposed(right, column, low, high)
+        elif n_stride == 1:
+            self._pack_rows(right, column, low, high)
+        else:
+            self._pack_elements(right, column, low, high)
+        return self.panel, b.mul(low, -self.width), self.width
+
+    def _pack_rows(self, right: Index, column: Index, low: Index, high: Index) -> None:
+        b = self.b
+        assert self.panel is not None
+        left = b.sub(self.n, column)
+
+        def copy(masked: bool) -> None:
+            masks: list[Value | None] = [None] * self.schedule.vectors
+            if masked:
+                masks = [
+                    b.tail_mask(b.max(b.sub(left, v * self.lanes), 0), self.lanes)
+                    for v in range(self.schedule.vectors)
+                ]
+            assert self.panel is not None
+            with b.loop(low, high) as k:
+                source = b.add(right, b.mul(k, self.b_strides[-2]), column)
+                target = b.mul(b.sub(k, low), self.width)
+                for v, mask in enumerate(masks):
+                    at = b.add(source, v * self.lanes)
+                    value = b.load(self.right, at, self.lanes, mask)
+                    b.store(value, self.panel, b.add(target, v * self.lanes), self.lanes)
+
+        whole = isinstance(self.n, int) and self.n % self.width == 0
+        condition = True if whole else b.compare("sge", left, self.width)
+        b.either(condition, partial(copy, False), partial(copy, True))
+
+    def _pack_transposed(self, right: Index, column: Index, low: Index, high: Index) -> None:
+        """Columns of B that are contiguous along k: squares of V by V are transposed in registers."""
+        b, lanes = self.b, self.lanes
+        assert self.panel is not None
+        panel = self.panel
+
+        def square(v: int, k: Index, mask: Value | None) -> None:
+            rows: list[Value] = []
+            for lane in range(lanes):
+                at = b.min(b.add(column, v * lanes + lane), b.sub(self.n, 1))
+                source = b.add(right, b.mul(at, self.b_strides[-1]), k)
+                rows.append(b.load(self.right, source, lanes, mask))
+            for step, value in enumerate(transpose(b, rows, self.problem.dtype)):
+                at = b.add(b.mul(b.sub(k, low), self.width), step * self.width + v * lanes)
+                b.store(value, panel, at, lanes)
+
+        whole = b.add(low, b.mul(b.div(b.sub(high, low), lanes), lanes))
+        for v in range(self.schedule.vectors):
+            with b.loop(low, whole, lanes) as k:
+                square(v, k, None)
+        rest = b.sub(high, whole)
+        if rest == 0:
+            return
+        with b.when(b.compare("ne", rest, 0)):
+            mask = b.tail_mask(rest, lanes)
+            for v in range(self.schedule.vectors):
+                square(v, whole, mask)
+
+    def _pack_elements(self, right: Index, column: Index, low: Index, high: Index) -> None:
+        b = self.b
+        assert self.panel is not None
+        k_stride, n_stride = self.b_strides[-2:]
+        with b.loop(low, high) as k, b.loop(0, self.width) as j:
+            at = b.min(b.add(column, j), b.sub(self.n, 1))
+            value = b.load(self.right, b.add(right, b.mul(k, k_stride), b.mul(at, n_stride)))
+            b.store(value, self.panel, b.add(b.mul(b.sub(k, low), self.width), j))
+
+    def _rows(self, block: _Block, panel: _Panel) -> None:
+        """All tiles of a panel: whole ones in a loop, then one with what is left."""
+        b, count = self.b, self.schedule.rows
+
+        def tile(row: Index, computed: int, present: Index) -> None:
+            slot = b.add(b.mul(row, self.schedule.n_block), panel.slot)
+            self._tile(block, panel, _Tile(b.add(block.row, row), slot, computed, present))
+
+        whole = b.mul(b.div(block.rows, count), count)
+        if whole != 0:
+            with b.loop(0, whole, count) as row:
+                tile(row, count, count)
+        rest = b.rem(self.m, count)
+        if rest == 0:
+            return
+        with b.when(b.compare("ne", b.sub(block.rows, whole), 0)):
+            tile(whole, rest if isinstance(rest, int) else count, rest)
+
+    def _tile(self, block: _Block, panel: _Panel, tile: _Tile) -> None:
+        """Sum up a part of k, then go to the sink or to the partial sums."""
+        b, vectors, low, high = self.b, len(panel.masks), block.low, block.high
+        zero = b.float_constant(0.0, self.problem.dtype, self.lanes)
+        cells = [(r, v) for r in range(tile.rows) for v in range(vectors)]
+        types = [self.type] * len(cells)
+
+        def slot(r: int, v: int) -> Index:
+            return b.add(tile.slot, r * self.schedule.n_block + v * self.lanes)
+
+        def waiting() -> list[Value]:
+            assert self.partial is not None
+            return [b.load(self.partial, slot(r, v), self.lanes) for r, v in cells]
+
+        sums = [zero] * len(cells)
+        if self.partial is not None:
+            sums = b.choose(b.compare("eq", low, 0), types, lambda: [zero] * len(cells), waiting)
+        step = partial(self._multiply, block, panel, tile)
+        unroll = self.schedule.unroll
+        whole = b.add(low, b.mul(b.div(b.sub(high, low), unroll), unroll))
+        if whole != low:
+            sums = b.reduce(low, whole, unroll, sums, types, partial(step, unroll))
+        if whole != high:
+            sums = b.reduce(whole, high, 1, sums, types, partial(step, 1))
+
+        def finish() -> None:
+            for (r, v), value in zip(cells, sums, strict=True):
+                known = isinstance(tile.present, int)
+                with b.when(True if known else b.compare("slt", r, tile.present)):
+                    at = (*block.batch, b.add(tile.row, r), b.add(panel.column, v * self.lanes))
+                    self._deliver(value, at, v, panel.masks[v])
+
+        def wait() -> None:
+            assert self.partial is not None
+            for (r, v), value in zip(cells, sums, strict=True):
+                b.store(value, self.partial, slot(r, v), self.lanes)
+
+        last = True if self.partial is None else b.compare("sge", high, self.k)
+        b.either(last, finish, wait)
+
+    def _deliver(self, value: Value, at: tuple[Index, ...], v: int, mask: Value | None) -> None:
+        """Give a vector to the sink, unless all its lanes are past n."""
+        exists = True
+        if mask is not None and v > 0 and not isinstance(self.n, int):
+            exists = self.b.compare("slt", at[-1], self.n)
+        with self.b.when(exists):
+            self.sink(self.b, value, at, self.lanes, mask)
+
+    def _multiply(
+        self, block: _Block, panel: _Panel, tile: _Tile, steps: int, k: Index, sums: list[Value]
+    ) -> list[Value]:
+        """Add `steps` steps along k."""
+        b, dtype = self.b, self.problem.dtype
+        row_stride, k_stride = self.a_strides[-2:]
+        row_of_b = b.add(panel.base, b.mul(k, panel.stride))
+        column_of_a = b.add(block.a, b.mul(tile.row, row_stride), b.mul(k, k_stride))
+        masks = panel.masks if self.schedule.b == "direct" else (None,) * len(panel.masks)
+        last = None if isinstance(tile.present, int) else b.sub(tile.present, 1)
+        sums = list(sums)
+        for step in range(steps):
+            at = b.add(row_of_b, b.mul(step, panel.stride))
+            vectors = [
+                b.load(panel.source, b.add(at, v * self.lanes), self.lanes, mask)
+                for v, mask in enumerate(masks)
+            ]
+            column = b.add(column_of_a, b.mul(step, k_stride))
+            for r in range(tile.rows):
+                row = r if last is None else b.min(r, last)
+                element = b.load(self.left, b.add(column, b.mul(row, row_stride)))
+                factor = b.broadcast(element, dtype, self.lanes)
+                for v, vector in enumerate(vectors):
+                    cell = r * len(vectors) + v
+                    sums[cell] = b.fma(factor, vector, sums[cell], self.lanes, dtype)
+        return sums
+
+    # -- dot products -----------------------------------------------------------------------------
+
+    def dot_unit(self, unit: Index, left_offset: Index, right_offset: Index) -> None:
+        """A block of rows of A times the vector B, a few rows at a time."""
+        b, schedule = self.b, self.schedule
+        blocks = b.ceildiv(self.m, schedule.m_block)
+        *batch, i = b.unflatten(unit, (*self.batch, blocks) if self.batch else (1, blocks))
+        batch = batch if self.batch else []
+        left, right = self._operands(batch, left_offset, right_offset)
+        first = b.mul(i, schedule.m_block)
+        rows = self._part(first, self.m, schedule.m_block)
+        whole = b.mul(b.div(rows, schedule.rows), schedule.rows)
+        if whole != 0:
+            with b.loop(0, whole, schedule.rows) as row:
+                self._dots(batch, left, right, b.add(first, row), schedule.rows)
+        if whole != rows:
+            with b.loop(whole, rows) as row:
+                self._dots(batch, left, right, b.add(first, row), 1)
+
+    def _dots(
+        self, batch: Sequence[Index], left: Index, right: Index, row: Index, count: int
+    ) -> None:
+        b, lanes, dtype = self.b, self.lanes, self.problem.dtype
+        vectors = max(1, DOT_SUMS // lanes)
+        span = vectors * lanes
+        starts = [b.add(left, b.mul(b.add(row, r), self.a_strides[-2])) for r in range(count)]
+
+        def step(masks: Sequence[Value | None], k: Index, sums: list[Value]) -> list[Value]:
+            x = [
+                b.load(self.right, b.add(right, k, v * lanes), lanes, masks[v])
+                for v in range(vectors)
+            ]
+            out: list[Value] = []
+            for r, start in enumerate(starts):
+                for v in range(vectors):
+                    a = b.load(self.left, b.add(start, k, v * lanes), lanes, masks[v])
+                    out.append(b.fma(a, x[v], sums[r * vectors + v], lanes, dtype))
+            return out
+
+        sums = [b.float_constant(0.0, dtype, lanes)] * (count * vectors)
+        types = [self.type] * len(sums)
+        whole = b.mul(b.div(self.k, span), span)
+        if whole != 0:
+            sums = b.reduce(0, whole, span, sums, types, partial(step, [None] * vectors))
+        if whole != self.k:
+            rest = b.sub(self.k, whole)
+            masks = [b.tail_mask(b.max(b.sub(rest, v * lanes), 0), lanes) for v in range(vectors)]
+            sums = step(masks, whole, sums)
+        for r in range(count):
+            part = sums[r * vectors : (r + 1) * vectors]
+            total = reduce_lanes(b, partial(b.binary, "arith.addf"), part, lanes, dtype)
+            one = b.broadcast(total, dtype, 1)
+            self.sink(b, one, (*batch, b.add(row, r), 0), 1, None)
+
+
+def _packed_batch(b: Builder, problem: ContractionProblem, one: Index) -> list[Index]:
+    """Strides of packed panels along the batch: 0 where B repeats."""
+    strides: list[Index] = []
+    given = problem.strides("b")
+    for axis in reversed(range(len(problem.batch))):
+        size = problem.batch[axis]
+        strides.append(0 if given[axis] == 0 else one)
+        if given[axis] != 0:
+            one = b.mul(one, size if isinstance(size, int) else 1)
+    return strides[::-1]

@@ -1,0 +1,58 @@
+"""Rearrangements and reductions across the lanes of vectors."""
+
+from collections.abc import Callable, Sequence
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+
+
+def shuffle(b: Builder, x: Value, y: Value, lanes: int, picks: Sequence[int], dtype: str) -> Value:
+    """The lanes `picks` of x and y, one after the other, both of `lanes` lanes."""
+    kind = vector_type(lanes, dtype)
+    return b.op(f"vector.shuffle {x}, {y} {list(picks)} : {kind}, {kind}")
+
+
+def transpose(b: Builder, rows: Sequence[Value], dtype: str) -> list[Value]:
+    """The columns of a square of vectors; their number is a power of two.
+
+    Each of the log2(n) rounds interleaves the first half of the rows with the second.
+    """
+    n = len(rows)
+    low = [i // 2 + (i % 2) * n for i in range(n)]
+    high = [pick + n // 2 for pick in low]
+    current = list(rows)
+    width = n
+    while width > 1:
+        following: list[Value] = []
+        for i in range(n // 2):
+            x, y = current[i], current[i + n // 2]
+            following.append(shuffle(b, x, y, n, low, dtype))
+            following.append(shuffle(b, x, y, n, high, dtype))
+        current = following
+        width //= 2
+    return current
+
+
+def reduce_lanes(
+    b: Builder,
+    combine: Callable[[Value, Value, int, str], Value],
+    vectors: Sequence[Value],
+    lanes: int,
+    dtype: str,
+) -> Value:
+    """All lanes of all vectors combined to a scalar.
+
+    The vectors hold a sequence of a power of two elements. Each round combines its first half with its second,
+    element by element, so the order depends on the number of elements and not on how they are spread.
+    """
+    current = list(vectors)
+    while len(current) > 1:
+        half = len(current) // 2
+        current = [combine(current[i], current[i + half], lanes, dtype) for i in range(half)]
+    value = current[0]
+    while lanes > 1:
+        half = lanes // 2
+        first = shuffle(b, value, value, lanes, range(half), dtype)
+        second = shuffle(b, value, value, lanes, range(half, lanes), dtype)
+        value, lanes = combine(first, second, half, dtype), half
+    kind = vector_type(1, dtype)
+    return b.op(f"vector.extract {value}[0] : {dtype} from {kind}")
