@@ -3,15 +3,15 @@
     kernel.func @conv_relu (body: nn ops, `kernel.dims`, ended by `kernel.return`)
     %y = kernel.launch @conv_relu(%x, %w) {sizes = ["N"]}
 
-A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of
-the program. Equal kernels are equal text, whatever model nodes they came from: that text is the key
-of caches and of tuning.
+A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of the program. Equal kernels
+are equal text, whatever model nodes they came from: that text is the key of caches and of tuning.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.op import Dialect, Op, Operands, Region, Result, Results, Value
+from xcompile.compiler.ir.op import Dialect, Op, Operand, Operands, Region, Result, Results, Value
 from xcompile.compiler.support.dims import Dim, parse
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes
 
@@ -24,10 +24,12 @@ class Func(Op):
 
     Attributes:
         sym_name: its name.
-        arguments: the shape of each argument, as Dims over d0, d1, …: "d0,64,8,8".
+        arguments: the shape of each argument, as Dims over d0, d1, …: "d0;64;8;8".
         constants: positions of the arguments that are constants of the model.
         results: how many results it has.
     """
+
+    ISOLATED: ClassVar[bool] = True
 
     body: Region
     sym_name: str
@@ -60,6 +62,8 @@ class Func(Op):
 class Return(Op):
     """Ends a kernel: the values that it computes."""
 
+    TERMINATOR: ClassVar[bool] = True
+
     values: Operands
 
 
@@ -70,12 +74,27 @@ class Launch(Op):
     Attributes:
         callee: the kernel's name.
         sizes: what d0, d1, … are here, as Dims of the program.
+        shapes: the shape of each result, as Dims of the program.
     """
 
     inputs: Operands
     outputs: Results
     callee: str
+    shapes: tuple[str, ...]
     sizes: tuple[str, ...] = ()
+
+
+@kernel.op("view")
+class View(Op):
+    """The same bytes with another shape (and the same layout): no code, no memory.
+
+    Attributes:
+        shape: the shape, as Dims of the program.
+    """
+
+    x: Operand
+    y: Result
+    shape: str
 
 
 @kernel.op("dims")
@@ -101,10 +120,9 @@ class Dims(NnOp):
 
 
 def parse_shape(text: str) -> Shape:
-    """The shape of "d0,8,2*d1"; "" is rank 0."""
-    return tuple(parse(part) for part in text.split(",")) if text else ()
+    """The shape of "d0;8;2*d1"; "" is rank 0."""
+    return tuple(parse(part) for part in text.split(";")) if text else ()
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
-    """The sizes of a shape as text, which `parse_shape` reads."""
-    return ",".join(str(d) for d in shape)
+    return ";".join(str(d) for d in shape)

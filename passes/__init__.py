@@ -1,0 +1,9 @@
+"""Every pass of the compiler by name; modules are imported when a pipeline first names a pass."""
+
+from xcompile.compiler.ir.passes import PASS_REGISTRY
+
+PASSES = {
+    "kernel-form": "xcompile.passes.kernel.form:FormKernels",
+}
+
+PASS_REGISTRY.add(PASSES)

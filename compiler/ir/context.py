@@ -20,6 +20,11 @@ def new_context() -> ir.Context:
     with made, ir.Location.unknown():
         for dialect in Dialect.declared():
             irdl.load_dialects(ir.Module.parse(dialect.irdl()))
+            for op in dialect.ops.values():
+                if op.TERMINATOR:
+                    ir.IsTerminatorTrait.attach(op.NAME)
+                if op.ISOLATED:
+                    ir.IsIsolatedFromAboveTrait.attach(op.NAME)
     return made
 
 

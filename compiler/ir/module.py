@@ -6,6 +6,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from xcompile.compiler.ir.weights import WeightStore
+from xcompile.compiler.support.dims import Dim, parse, symbol
 
 
 @dataclass
@@ -34,6 +35,38 @@ class Module:
                 return operation
         raise LookupError("the module has no function @main")
 
+    def input_shapes(self) -> list[tuple[Dim, ...]]:
+        """The shape of each input as Dims: what the model names, or a symbol of its own for each unnamed size."""
+        attributes = self.module.operation.attributes
+        if "xc.input_dims" in attributes:
+            return [_shape(ir.StringAttr(a).value) for a in ir.ArrayAttr(attributes["xc.input_dims"])]
+        dynamic = ir.ShapedType.get_dynamic_size()
+        return [
+            tuple(
+                symbol(f"arg{i}_{axis}") if size == dynamic else size
+                for axis, size in enumerate(ir.RankedTensorType(argument.type).shape)
+            )
+            for i, argument in enumerate(self.main.regions[0].blocks[0].arguments)
+        ]
+
+    def input_names(self) -> list[str]:
+        """The model's names of the inputs; `arg0`, `arg1`, … when it has none."""
+        return self._names("xc.inputs", "arg", len(self.main.regions[0].blocks[0].arguments))
+
+    def output_names(self) -> list[str]:
+        """The model's names of the outputs; `result0`, … when it has none."""
+        return self._names("xc.outputs", "result", len(self.main.type.results))
+
+    def _names(self, attribute: str, default: str, count: int) -> list[str]:
+        attributes = self.module.operation.attributes
+        if attribute in attributes:
+            return [ir.StringAttr(a).value for a in ir.ArrayAttr(attributes[attribute])]
+        return [f"{default}{i}" for i in range(count)]
+
     def text(self, *, locations: bool = False) -> str:
         """The module as MLIR text, with node names when `locations`."""
         return self.module.operation.get_asm(enable_debug_info=locations)
+
+
+def _shape(text: str) -> tuple[Dim, ...]:
+    return tuple(parse(part) for part in text.split(",")) if text else ()

@@ -60,6 +60,10 @@ class Op:
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     PURE: ClassVar[bool] = True
     """No effect but its results: may be removed when unused and merged with equals."""
+    TERMINATOR: ClassVar[bool] = False
+    """Ends its block."""
+    ISOLATED: ClassVar[bool] = False
+    """Its regions use no values from outside."""
 
     def __init__(self, operation: ir.Operation) -> None:
         self.operation = operation

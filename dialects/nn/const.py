@@ -8,7 +8,7 @@ import numpy as np
 
 from xcompile.compiler.ir.dtypes import name_of
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.op import Result
+from xcompile.compiler.ir.op import Result, Value
 from xcompile.compiler.ir.weights import WeightStore, weight_attribute, weight_key
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, numpy_dtype, tensor_type
 
@@ -50,6 +50,10 @@ class Const(NnOp):
     def splat(self) -> bool:
         """Whether all elements are known to be the same bytes, without a look at the weights."""
         return isinstance(self.value, ir.DenseElementsAttr) and self.value.is_splat
+
+    def scalar(self) -> np.generic:
+        """The one value of all elements of a splat."""
+        return self._inline_array().reshape(-1)[0]
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -119,3 +123,11 @@ def _inline(array: np.ndarray, result: ir.Type) -> ir.Attribute | None:
         return None
     text = f'"0x{data.tobytes().hex()}"' if data.size else ""
     return ir.Attribute.parse(f"dense<{text}> : {result}")
+
+
+def const_of(value: Value) -> Const | None:
+    """The constant that `value` is, or None."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != Const.NAME:
+        return None
+    return Const(owner.operation)

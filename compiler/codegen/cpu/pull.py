@@ -1,9 +1,8 @@
 """Element functions: what an op computes for one element, or for a vector of them.
 
-A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to
-loads from the kernel's arguments. So any chain of elementwise and data-movement ops is one loop
-without intermediate buffers, and the epilogue of a convolution is the same code with the
-accumulators standing for the anchor's result.
+A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to loads from the kernel's
+arguments. So any chain of elementwise and data-movement ops is one loop without intermediate buffers, and the
+epilogue of a convolution is the same code with the accumulators standing for the anchor's result.
 
 Handlers are registered by op name (`@pulls("nn.transpose")`).
 """
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
 from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.ir.dtypes import bits_of, is_float
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, view
@@ -23,11 +23,15 @@ from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.support.dims import Dim, fold
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
+from xcompile.dialects.nn.const import Const
 
 At = Sequence[Coordinate]
 Handler = Callable[["Pull", Op, At], Value]
 PULLS: dict[str, Handler] = {}
 """How each op gives its elements, by op name."""
+
+SCALAR_ONLY: set[str] = set()
+"""Ops whose element function takes one element at a time."""
 
 
 def pulls(*names: str) -> Callable[[Handler], Handler]:
@@ -85,6 +89,7 @@ class Pull:
         self.lanes = lanes
         self.coordinates = Coordinates(b, lanes)
         self.mask: Value | None = None
+        self._zero_padding = False
         self._bound: dict[Tensor, Callable[[At], Value]] = {}
         self._memo: list[dict[tuple[Tensor, tuple[Coordinate, ...]], Value]] = [{}]
 
@@ -130,6 +135,14 @@ class Pull:
         with self.scope():
             yield
         self.mask = before
+
+    @contextmanager
+    def padded(self, left: Index) -> Iterator[None]:
+        """Only the first `left` lanes exist inside; `store` writes zeros for the others."""
+        with self.masked(self.b.tail_mask(left, self.lanes)):
+            self._zero_padding = True
+            yield
+            self._zero_padding = False
 
     @contextmanager
     def bound(self, value: Tensor, give: Callable[[At], Value]) -> Iterator[None]:
@@ -230,7 +243,14 @@ class Pull:
         offset = self.offset(source, at)
         if self.lanes:
             assert isinstance(offset, Lane), "lanes are not contiguous in the result"
-            self.b.store(value, source.buffer, offset.base, self.lanes, self.mask)
+            mask = self.mask
+            if self._zero_padding and mask is not None:
+                dtype = source.buffer.dtype
+                zero = self.b.constant("0.0" if dtype[0] in "fb" else "0", dtype, self.lanes)
+                kind = vector_type(self.lanes, dtype)
+                value = self.b.op(f"arith.select {mask}, {value}, {zero} : vector<{self.lanes}xi1>, {kind}")
+                mask = None
+            self.b.store(value, source.buffer, offset.base, self.lanes, mask)
         else:
             assert isinstance(offset, int | str)
             self.b.store(value, source.buffer, offset)
@@ -311,3 +331,28 @@ class _Emit:
 
     def _broadcast(self, a: Index, b: Index) -> Index:
         return self.b.select(self.b.compare("eq", a, 1), b, a)
+
+
+@pulls("nn.const")
+def _constant(pull: Pull, op: Op, at: At) -> Value:
+    """A splat constant that stands in the kernel."""
+    array = Const(op.operation).scalar()
+    dtype = dtype_of(op.results[0])
+    if is_float(dtype):
+        return pull.b.float_constant(float(array), register_dtype(dtype), pull.lanes)
+    value = int(array)
+    bits = bits_of(dtype)
+    signed = value - (1 << bits) if value >= 1 << (bits - 1) and dtype != "i1" else value
+    return pull.b.int_constant(signed, register_dtype(dtype), pull.lanes)
+
+
+@pulls("kernel.dims")
+def _dims(pull: Pull, op: Op, at: At) -> Value:
+    """Sizes as elements of a small tensor."""
+    dtype = dtype_of(op.results[0])
+    values = pull.content(op.results[0])
+    found = pull.as_integer(values[-1], dtype) if values else pull.as_integer(0, dtype)
+    for position in range(len(values) - 2, -1, -1):
+        here = pull.lanewise(pull.coordinates.compare("eq", at[0], position), at)
+        found = pull.select(here, pull.as_integer(values[position], dtype), found, dtype)
+    return found

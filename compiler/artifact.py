@@ -1,0 +1,36 @@
+"""What a compile makes: objects, packed weights, a manifest. It is loaded in memory or linked into a library."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.loader import LoadedObjects
+from xcompile.compiler.codegen.program.program import Program
+from xcompile.runtime import native_library
+from xcompile.runtime.abi import Manifest
+from xcompile.runtime.executable import Executable, ModelEntry
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled model, not yet loaded.
+
+    Attributes:
+        manifest: what callers must know.
+        objects: object files by name: one a kernel, and the entry functions.
+        weights: the packed constants.
+        program: the rt level, for reports.
+    """
+
+    manifest: Manifest
+    objects: Mapping[str, bytes]
+    weights: bytes
+    program: Program
+
+    def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
+        """Load the model into this process."""
+        prefix = self.manifest.prefix
+        names = {part: f"{prefix}_{part}" for part in ("prepare", "run", "init")}
+        loaded = LoadedObjects(list(self.objects.values()), native_library.symbols(), names.values())
+        addresses = {part: loaded.address(name) for part, name in names.items()}
+        entry = ModelEntry(**addresses, keep_alive=loaded)
+        return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)

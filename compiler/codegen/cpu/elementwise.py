@@ -1,0 +1,372 @@
+"""Element functions of the elementwise ops.
+
+16-bit floats are computed in float32 and rounded at each op; integers wrap. What the ops mean is said in `dialects/nn`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xcompile.compiler.codegen.cpu import math as m
+from xcompile.compiler.codegen.cpu import power, trig
+from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
+from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
+from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
+from xcompile.compiler.ir.op import Op
+from xcompile.dialects.nn.base import dtype_of
+
+_FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "exp": m.exp, "log": m.log, "sqrt": m.sqrt, "reciprocal": m.reciprocal, "sin": trig.sin, "cos": trig.cos, "tanh": m.tanh,
+    "erf": m.erf, "rsqrt": m.rsqrt, "sigmoid": m.sigmoid, "softplus": m.softplus, "mish": m.mish,
+    "floor": m.floor, "ceil": m.ceil, "round": m.round_even,
+}  # fmt: skip
+"""Ops that are one function of `math` or `trig`."""
+
+
+class Scalars:
+    """Arithmetic on vectors of one element type: what the handlers below are written in."""
+
+    def __init__(self, b: Builder, lanes: int, dtype: str) -> None:
+        self.b = b
+        self.lanes = lanes
+        self.dtype = dtype
+        self.register = register_dtype(dtype)
+        self.type = vector_type(lanes, self.register)
+        self.float = is_float(dtype)
+
+    def const(self, value: float) -> Value:
+        if self.float:
+            return self.b.float_constant(value, self.dtype, self.lanes)
+        return self.b.int_constant(int(value), self.register, self.lanes)
+
+    def op(self, name: str, *operands: Value) -> Value:
+        return self.b.op(f"{name} {', '.join(operands)} : {self.type}")
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.op("arith.addf" if self.float else "arith.addi", x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        return self.op("arith.subf" if self.float else "arith.subi", x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self.op("arith.mulf" if self.float else "arith.muli", x, y)
+
+    def div(self, x: Value, y: Value) -> Value:
+        return self.op("arith.divf", x, y)
+
+    def compare(self, predicate: str, x: Value, y: Value) -> Value:
+        """`lt le gt ge eq ne`; comparisons with NaN are false but for `ne`."""
+        if self.float:
+            return self.op(f"arith.cmpf {'une' if predicate == 'ne' else 'o' + predicate},", x, y)
+        sign = "" if predicate in ("eq", "ne") else "u" if is_unsigned(self.dtype) or self.dtype == "i1" else "s"
+        return self.op(f"arith.cmpi {sign}{predicate},", x, y)
+
+    def select(self, condition: Value, x: Value, y: Value) -> Value:
+        flag = f"{vector_type(self.lanes, 'i1')}, " if self.lanes else ""
+        return self.b.op(f"arith.select {condition}, {x}, {y} : {flag}{self.type}")
+
+    def call(self, function: Callable[..., Value], *operands: Value) -> Value:
+        """A function of `math`."""
+        return function(self.b, *operands, self.lanes, self.dtype)
+
+    def maximum(self, x: Value, y: Value) -> Value:
+        if self.float:
+            return self.call(m.maximum, x, y)
+        return self.op("arith.maxui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.maxsi", x, y)
+
+    def minimum(self, x: Value, y: Value) -> Value:
+        if self.float:
+            return self.call(m.minimum, x, y)
+        return self.op("arith.minui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.minsi", x, y)
+
+
+Rule = Callable[[Scalars, Any, Sequence[Value]], Value]
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        _RULES.update({f"nn.{name}": rule for name in names})
+        pulls(*(f"nn.{name}" for name in names))(_apply)
+        return rule
+
+    return register
+
+
+def _apply(pull: Pull, op: Op, at: At) -> Value:
+    """Pull the operands, compute in the arithmetic type, round to the result's."""
+    result = pull.sizes.shape(op.results[0])
+    operands = [pull.broadcast(v, at, result) for v in op.operands]
+    dtypes = [dtype_of(v) for v in op.operands]
+    return evaluate(pull.b, pull.lanes, op, operands, dtypes)
+
+
+def evaluate(b: Builder, lanes: int, op: Op, operands: Sequence[Value], dtypes: Sequence[str]) -> Value:
+    """One elementwise op on values in registers."""
+    narrow = [d in ("f16", "bf16") for d in dtypes]
+    wide = ["f32" if n else d for n, d in zip(narrow, dtypes, strict=True)]
+    values = [
+        cast(b, v, d, "f32", lanes) if n else v for v, d, n in zip(operands, dtypes, narrow, strict=True)
+    ]
+    value = _RULES[op.NAME](Scalars(b, lanes, wide[-1]), op, values)
+    result = dtype_of(op.results[0])
+    return cast(b, value, "f32", result, lanes) if result in ("f16", "bf16") else value
+
+
+# -- one operand ----------------------------------------------------------------------------------
+
+
+@_rule(*_FLOAT_FUNCTIONS)
+def _function(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.call(_FLOAT_FUNCTIONS[op.NAME.removeprefix("nn.")], *x)
+
+
+@_rule("abs")
+def _abs(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    if s.float:
+        return s.op("math.absf", x[0])
+    if is_unsigned(s.dtype):
+        return x[0]
+    return s.op("arith.maxsi", x[0], s.sub(s.const(0), x[0]))
+
+
+@_rule("neg")
+def _neg(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.op("arith.negf", x[0]) if s.float else s.sub(s.const(0), x[0])
+
+
+@_rule("sign")
+def _sign(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    if s.float:
+        return s.call(m.sign, x[0])
+    below = s.const(0) if is_unsigned(s.dtype) else s.const(-1)
+    positive = s.select(s.compare("gt", x[0], s.const(0)), s.const(1), s.const(0))
+    return positive if is_unsigned(s.dtype) else s.select(s.compare("lt", x[0], s.const(0)), below, positive)
+
+
+@_rule("relu")
+def _relu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.call(m.relu, x[0]) if s.float else s.maximum(x[0], s.const(0))
+
+
+@_rule("hard_sigmoid")
+def _hard_sigmoid(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    line = s.add(s.mul(x[0], s.const(op.alpha)), s.const(op.beta))
+    return s.minimum(s.maximum(line, s.const(0)), s.const(1))
+
+
+@_rule("hard_swish")
+def _hard_swish(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    line = s.add(s.mul(x[0], s.const(1 / 6)), s.const(0.5))
+    return s.mul(x[0], s.minimum(s.maximum(line, s.const(0)), s.const(1)))
+
+
+@_rule("leaky_relu")
+def _leaky_relu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.select(s.compare("lt", x[0], s.const(0)), s.mul(x[0], s.const(op.alpha)), x[0])
+
+
+@_rule("elu")
+def _elu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    low = s.mul(s.call(m.expm1, x[0]), s.const(op.alpha))
+    return s.select(s.compare("lt", x[0], s.const(0)), low, x[0])
+
+
+@_rule("celu")
+def _celu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    low = s.mul(s.call(m.expm1, s.div(x[0], s.const(op.alpha))), s.const(op.alpha))
+    return s.add(s.maximum(x[0], s.const(0)), s.minimum(low, s.const(0)))
+
+
+@_rule("selu")
+def _selu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    low = s.mul(s.call(m.expm1, x[0]), s.const(op.alpha))
+    return s.mul(s.select(s.compare("le", x[0], s.const(0)), low, x[0]), s.const(op.gamma))
+
+
+@_rule("gelu")
+def _gelu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.call(m.gelu_tanh if op.approximate == "tanh" else m.gelu, x[0])
+
+
+@_rule("softsign")
+def _softsign(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.div(x[0], s.add(s.op("math.absf", x[0]), s.const(1)))
+
+
+@_rule("swish")
+def _swish(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    scaled = x[0] if op.alpha == 1 else s.mul(x[0], s.const(op.alpha))
+    return s.mul(x[0], s.call(m.sigmoid, scaled))
+
+
+@_rule("thresholded_relu")
+def _thresholded_relu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.select(s.compare("le", x[0], s.const(op.alpha)), s.const(0), x[0])
+
+
+@_rule("shrink")
+def _shrink(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    above = s.select(s.compare("gt", x[0], s.const(op.lambd)), s.sub(x[0], s.const(op.bias)), s.const(0))
+    return s.select(s.compare("lt", x[0], s.const(-op.lambd)), s.add(x[0], s.const(op.bias)), above)
+
+
+@_rule("is_nan")
+def _is_nan(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.compare("ne", x[0], x[0])
+
+
+@_rule("is_inf")
+def _is_inf(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    infinity = float("inf")
+    if op.negative and op.positive:
+        return s.compare("eq", s.op("math.absf", x[0]), s.const(infinity))
+    if op.negative or op.positive:
+        return s.compare("eq", x[0], s.const(infinity if op.positive else -infinity))
+    return s.b.int_constant(0, "i1", s.lanes)
+
+
+@_rule("not", "bitwise_not")
+def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.op("arith.xori", x[0], s.const(1 if s.dtype == "i1" else -1))
+
+
+@pulls("nn.cast")
+def _cast(pull: Pull, op: Any, at: At) -> Value:
+    source, to = dtype_of(op.x), op.to
+    return convert(pull.b, pull.value(op.x, at), source, to, pull.lanes)
+
+
+def convert(b: Builder, x: Value, source: str, to: str, lanes: int) -> Value:
+    """A cast between register values of any element types, as `nn.cast` means it."""
+    if source == to:
+        return x
+    if source == "i1":
+        x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
+    made = cast(b, x, _cast_name(source), _cast_name(to), lanes)
+    if to == "i1":
+        made = b.op(f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}")
+    return made
+
+
+def _cast_name(dtype: str) -> str:
+    return "bool" if dtype == "i1" else dtype.replace("ui", "u")
+
+
+# -- two operands ---------------------------------------------------------------------------------
+
+
+@_rule("add")
+def _add(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.add(*x)
+
+
+@_rule("sub")
+def _sub(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.sub(*x)
+
+
+@_rule("mul")
+def _mul(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.mul(*x)
+
+
+@_rule("div")
+def _div(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.div(*x) if s.float else _integer_division(s, x, remainder=False)
+
+
+def _integer_division(s: Scalars, x: Sequence[Value], *, remainder: bool) -> Value:
+    """Quotient or remainder toward zero; `x / 0` and `x mod 0` are 0, and the least integer by -1 wraps."""
+    zero = s.compare("eq", x[1], s.const(0))
+    unsigned = is_unsigned(s.dtype)
+    special = zero if unsigned else s.b.op(
+        f"arith.ori {zero}, {s.compare('eq', x[1], s.const(-1))} : {vector_type(s.lanes, 'i1')}"
+    )
+    divisor = s.select(special, s.const(1), x[1])
+    name = ("rem" if remainder else "div") + ("ui" if unsigned else "si")
+    result = s.op(f"arith.{name}", x[0], divisor)
+    if not unsigned and not remainder:
+        result = s.select(special, s.sub(s.const(0), x[0]), result)
+    return s.select(zero, s.const(0), result)
+
+
+@_rule("mod")
+def _mod(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    if s.float:
+        return s.op("arith.remf", *x)
+    result = _integer_division(s, x, remainder=True)
+    if op.fmod or is_unsigned(s.dtype):
+        return result
+    differs = s.compare("lt", s.op("arith.xori", result, x[1]), s.const(0))
+    nonzero = s.compare("ne", result, s.const(0))
+    wrong = s.b.op(f"arith.andi {differs}, {nonzero} : {vector_type(s.lanes, 'i1')}")
+    return s.select(wrong, s.add(result, x[1]), result)
+
+
+@pulls("nn.pow")
+def _pow(pull: Pull, op: Any, at: At) -> Value:
+    """Powers; small whole constant exponents of floats are products."""
+    b, lanes = pull.b, pull.lanes
+    shape = pull.sizes.shape(op.y)
+    base, kind = pull.broadcast(op.a, at, shape), dtype_of(op.a)
+    wide = "f64" if kind == "f64" or not is_float(kind) else "f32"
+    s = Scalars(b, lanes, wide)
+    x = convert(b, base, kind, wide, lanes)
+    known = pull.sizes.content(op.b)
+    if known is not None and known in ((2,), (3,)) and is_float(kind):
+        square = s.mul(x, x)
+        return convert(b, square if known == (2,) else s.mul(square, x), wide, kind, lanes)
+    exponent = convert(b, pull.broadcast(op.b, at, shape), dtype_of(op.b), wide, lanes)
+    return convert(b, power.pow(b, x, exponent, lanes, wide), wide, kind, lanes)
+
+
+@_rule("maximum")
+def _maximum(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.maximum(*x)
+
+
+@_rule("minimum")
+def _minimum(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.minimum(*x)
+
+
+@_rule("prelu")
+def _prelu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.select(s.compare("lt", x[0], s.const(0)), s.mul(*x), x[0])
+
+
+@_rule("equal", "less", "less_equal", "greater", "greater_equal")
+def _compare(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    names = {"equal": "eq", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+    return s.compare(names[op.NAME.removeprefix("nn.")], *x)
+
+
+@_rule("and", "or", "xor", "bitwise_and", "bitwise_or", "bitwise_xor")
+def _bits(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.op(f"arith.{op.NAME.removeprefix('nn.').removeprefix('bitwise_')}i", *x)
+
+
+@_rule("bit_shift")
+def _bit_shift(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    width = bits_of(s.dtype)
+    by = s.op("arith.minui", x[1], s.const(width - 1))
+    shifted = s.op("arith.shli" if op.left else "arith.shrui", x[0], by)
+    return s.select(s.compare("ge", x[1], s.const(width)), s.const(0), shifted)
+
+
+# -- three operands -------------------------------------------------------------------------------
+
+
+@_rule("where")
+def _where(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    return s.select(*x)
+
+
+@_rule("clip")
+def _clip(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
+    value, bounds = x[0], list(x[1:])
+    if op.low is not None:
+        value = s.maximum(value, bounds.pop(0))
+    return s.minimum(value, bounds.pop(0)) if bounds else value
+

@@ -1,0 +1,61 @@
+"""Which family takes a kernel, and the emitter that workers call."""
+
+from typing import Any
+
+from xcompile.compiler.codegen.cpu import elementwise as _elementwise
+from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
+from xcompile.compiler.codegen.cpu.map import MapFamily
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.context import new_context
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.rewrite import NoMatch
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.target import Target
+from xcompile.dialects import nn as _nn
+from xcompile.dialects.kernel import Func
+
+assert _elementwise and _nn  # importing the modules registers ops and their element functions
+
+FAMILIES: list[Family] = [MapFamily()]
+"""All families, the most specific first."""
+
+
+def plan(kernel: Kernel, *, node: str | None = None) -> Plan:
+    """The plan of the first family that takes the kernel.
+
+    Raises:
+        CompileError: XC4010 with each family's reason when none does.
+    """
+    reasons: list[str] = []
+    for family in FAMILIES:
+        try:
+            return family.plan(kernel)
+        except NoMatch as reason:
+            reasons.append(f"{family.name}: {reason}")
+    raise CompileError("XC4010", f"no kernel family takes this kernel ({'; '.join(reasons)})", node=node)
+
+
+def emit(payload: dict[str, Any]) -> EmittedKernel:
+    """Emit one kernel; called in workers.
+
+    Args:
+        payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target` (JSON) and `symbol`.
+    """
+    context = _context()
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(payload["text"])
+        func = Func.of(module.body.operations[0].operation)
+        assert func is not None
+        kernel = Kernel(func, Target.from_json(payload["target"]))
+        family = next(f for f in FAMILIES if f.name == payload["family"])
+        return family.plan(kernel, payload["schedule"]).emit(payload["symbol"])
+
+
+_CONTEXT: list[ir.Context] = []
+
+
+def _context() -> ir.Context:
+    """One context for the life of a worker."""
+    if not _CONTEXT:
+        _CONTEXT.append(new_context())
+    return _CONTEXT[0]

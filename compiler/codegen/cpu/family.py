@@ -1,0 +1,157 @@
+"""Kernel families: who turns a fused kernel into loops.
+
+A family looks at a kernel and either *plans* it or says why it does not take it. A plan knows everything that the rest of the
+compiler must know without emitting code: the schedule, how many parallel units there are, the scratch memory, and how
+constant operands are packed. Planning is cheap and happens in the user's process; the worker plans again from the same
+schedule and emits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import Pull, Source, memory_dtype
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.support.dims import Dim, symbols_of
+from xcompile.compiler.target.target import Target
+from xcompile.dialects.kernel import Func
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.shapes import ShapeAnalysis
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a constant operand is stored: a name for caching, and the numpy function that does it."""
+
+    key: str
+    pack: Callable[[np.ndarray], np.ndarray] = field(compare=False)
+
+
+class Plan(Protocol):
+    """What a family decided about one kernel."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def schedule(self) -> Any:
+        """The schedule, a frozen dataclass that `schedule.to_json` can write."""
+        ...
+
+    @property
+    def extent(self) -> Dim:
+        """The number of parallel units, over the kernel's symbols."""
+        ...
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch memory a thread; 0 for none."""
+        ...
+
+    @property
+    def unit_cost(self) -> float:
+        """A rough number of cycles a parallel unit takes, for deciding how far to split."""
+        ...
+
+    @property
+    def packings(self) -> dict[int, Packing]:
+        """How constant arguments are stored, by position; row-major when absent."""
+        ...
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        """The loops-level text of the kernel as function `@symbol`."""
+        ...
+
+
+class Kernel:
+    """A `kernel.func` with what emitters ask of it.
+
+    Attributes:
+        func: the view of the op.
+        sizes: shapes and contents of its values, over d0, d1, ….
+        target: the machine.
+    """
+
+    def __init__(self, func: Func, target: Target) -> None:
+        self.func = func
+        self.target = target
+        self.sizes = ShapeAnalysis(func.operation, func.argument_shapes())
+
+    @property
+    def ops(self) -> list[Op]:
+        """The views of the body's ops, without the return."""
+        return [v for o in self.func.ops[:-1] if (v := view(o)) is not None]
+
+    @property
+    def results(self) -> list[Value]:
+        return self.func.returned
+
+    @property
+    def parameters(self) -> list[Value]:
+        return self.func.parameters
+
+    def shape(self, value: Value) -> Shape:
+        return self.sizes.shape(value)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether the value is an argument that is a constant of the model."""
+        return value in self.parameters and self.parameters.index(value) in self.func.constants
+
+    @property
+    def symbols(self) -> list[str]:
+        """d0, d1, … as far as the arguments use them."""
+        found: dict[str, None] = {}
+        for shape in self.func.argument_shapes():
+            for dim in shape:
+                found.update(dict.fromkeys(symbols_of(dim)))
+        for op in self.ops:
+            if op.NAME == "kernel.dims":
+                for dim in self.sizes.content(op.results[0]) or ():
+                    found.update(dict.fromkeys(symbols_of(dim)))
+        return sorted(found, key=lambda name: int(name[1:]))
+
+    def signature(self, *, scratch: bool = False) -> Signature:
+        """The parameters of the kernel function."""
+        tensors = [*self.parameters, *self.results]
+        dtypes = [memory_dtype(dtype_of(v)) for v in tensors]
+        return Signature(tuple(dtypes + ["i8"] * scratch), len(self.symbols), scratch)
+
+    def environment(self, signature: Signature) -> dict[str, Index]:
+        """What each symbol is inside the function."""
+        return {name: signature.size(i) for i, name in enumerate(self.symbols)}
+
+    def pull(self, b: Builder, signature: Signature, lanes: int) -> Pull:
+        """Element functions of this kernel's values."""
+        sources = {
+            v: Source(signature.buffer(i), self.shape(v), Layout.of(v.type), dtype_of(v))
+            for i, v in enumerate(self.parameters)
+        }
+        return Pull(b, self.sizes, self.environment(signature), sources, lanes)
+
+    def destination(self, signature: Signature, result: int) -> Source:
+        """Where a result is stored."""
+        value = self.results[result]
+        buffer = signature.buffer(len(self.parameters) + result)
+        return Source(buffer, self.shape(value), Layout.of(value.type), dtype_of(value))
+
+
+class Family(Protocol):
+    """A kind of kernel; `plan` leaves by `no_match(reason)` when it does not take the kernel."""
+
+    name: str
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
+        """Plan a kernel with a schedule given as JSON text, or the heuristic's."""
+        ...
+
+
+def emitted(b: Builder, symbol: str, signature: Signature) -> EmittedKernel:
+    """What `b` wrote, as an emitter's answer."""
+    return EmittedKernel(
+        b.function(symbol, signature), symbol, len(signature.buffers), signature.sizes, signature.scratch
+    )

@@ -1,0 +1,252 @@
+"""Map kernels: any chain of elementwise and data-movement ops, as one loop over the result.
+
+This is also how everything without a family of its own is computed: each op that has an element function (see
+`pull.py`) can stand in a map kernel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, emitted
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import PULLS, SCALAR_ONLY, Pull, Source
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.dtypes import bits_of
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.schedule.map import MapSchedule, heuristic
+from xcompile.compiler.schedule.schedule import from_json
+from xcompile.compiler.support.dims import Dim, ceildiv, product
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.kinds import is_elementwise
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop over the result: the logical axis it drives and its extent.
+
+    Neighbouring axes that every operand walks in the same way are one loop, driven by the last of them while the others
+    stand at 0: offsets are linear, so the sum is the same.
+    """
+
+    axis: int
+    extent: Dim
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One loop nest: `value` is computed over `axes` and stored with `shift` added on axis `along`."""
+
+    value: Value
+    axes: tuple[Axis, ...]
+    along: int = 0
+    shift: Dim = 0
+
+    def rows(self) -> Dim:
+        return product(a.extent for a in self.axes[:-1])
+
+    def columns(self) -> Dim:
+        return self.axes[-1].extent if self.axes else 1
+
+
+class MapFamily:
+    """Takes every kernel whose ops all have element functions."""
+
+    name = "map"
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
+        if len(kernel.results) != 1:
+            no_match("a map kernel has one result")
+        for op in kernel.ops:
+            if op.NAME not in PULLS and op.NAME != "nn.concat":
+                no_match(f"{op.NAME} has no element function")
+        return MapPlan(kernel, schedule)
+
+
+class MapPlan:
+    """See `family.Plan`."""
+
+    family = "map"
+    scratch = 0
+    packings: dict[int, Packing] = {}
+
+    def __init__(self, kernel: Kernel, schedule: str | None) -> None:
+        self._kernel = kernel
+        self._result = kernel.results[0]
+        self._layout = Layout.of(self._result.type)
+        self._segments = self._find_segments()
+        values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
+        widest = max((bits_of(dtype_of(v)) for v in values), default=32)
+        vectorizable = not any(op.NAME in SCALAR_ONLY for op in kernel.ops) and not self._is_narrow()
+        self.schedule = (
+            from_json(MapSchedule, schedule)
+            if schedule is not None
+            else heuristic(kernel.target, max(widest, 8), vectorizable=vectorizable)
+        )
+        self.schedule.check(kernel.target)
+
+    def _is_narrow(self) -> bool:
+        """Whether the innermost loop is shorter than a vector, so that vectors do not pay."""
+        columns = self._segments[0].columns()
+        return not self._layout.block and isinstance(columns, int) and columns < 4
+
+    @property
+    def extent(self) -> Dim:
+        return sum((self._units(s) for s in self._segments), start=0)
+
+    def _units(self, segment: Segment) -> Dim:
+        return segment.rows() * ceildiv(segment.columns(), self.schedule.block)
+
+    @property
+    def unit_cost(self) -> float:
+        columns = self._segments[0].columns()
+        elements = min(columns, self.schedule.block) if isinstance(columns, int) else self.schedule.block
+        return (4 + 4 * len(self._kernel.ops)) * (1 + elements / max(1, self.schedule.lanes))
+
+    # -- iteration ----------------------------------------------------------------------------
+
+    def _find_segments(self) -> list[Segment]:
+        root = next((op for op in self._kernel.ops if op.results[0] == self._result), None)
+        if root is None or root.NAME != "nn.concat":
+            return [Segment(self._result, self._axes(self._result))]
+        axis = root.axis % len(self._kernel.shape(self._result))  # type: ignore[attr-defined]
+        segments: list[Segment] = []
+        shift: Dim = 0
+        for value in root.operands:
+            shape = self._kernel.shape(value)
+            segments.append(Segment(value, self._plain_axes(shape), axis, shift))
+            shift = shift + shape[axis]
+        return segments
+
+    def _axes(self, value: Value) -> tuple[Axis, ...]:
+        shape = self._kernel.shape(value)
+        mergeable = all(is_elementwise(op.NAME) for op in self._kernel.ops)
+        if not mergeable or len(shape) < 2:
+            return self._plain_axes(shape)
+        operands = [self._kernel.shape(p) for p in self._kernel.parameters]
+        layouts = {Layout.of(p.type) for p in self._kernel.parameters}
+        first = 2 if self._layout.block else 0
+        if layouts - {self._layout, Layout()}:
+            return self._plain_axes(shape)
+        axes = list(self._plain_axes(shape))
+        merged: list[Axis] = []
+        for axis in axes:
+            if merged and axis.axis - 1 >= first and self._walk_alike(operands, shape, axis.axis):
+                axis = Axis(axis.axis, merged.pop().extent * axis.extent)
+            merged.append(axis)
+        return tuple(merged)
+
+    def _plain_axes(self, shape: Shape) -> tuple[Axis, ...]:
+        if not self._layout.block:
+            return tuple(Axis(i, d) for i, d in enumerate(shape))
+        spatial = [Axis(i, d) for i, d in enumerate(shape)][2:]
+        blocks = ceildiv(shape[1], self._layout.block)
+        return (Axis(0, shape[0]), Axis(1, blocks), *spatial)
+
+    def _walk_alike(self, operands: Sequence[Shape], shape: Shape, axis: int) -> bool:
+        """Whether every operand is full, or of size 1, on both `axis` and the one before it."""
+        for operand in operands:
+            pair = [self._at(operand, len(shape), i) for i in (axis - 1, axis)]
+            full = pair == [shape[axis - 1], shape[axis]]
+            if not full and pair != [1, 1]:
+                return False
+        return True
+
+    @staticmethod
+    def _at(operand: Shape, rank: int, axis: int) -> Dim:
+        position = axis - (rank - len(operand))
+        return operand[position] if position >= 0 else 1
+
+    # -- code ---------------------------------------------------------------------------------
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        signature = self._kernel.signature()
+        b = Builder()
+        pull = self._kernel.pull(b, signature, self.schedule.lanes)
+        target = self._kernel.destination(signature, 0)
+        first: Index = 0
+        for segment in self._segments:
+            last = b.add(first, pull.dim(self._units(segment)))
+            low = b.max(b.sub(signature.begin, first), 0)
+            high = b.sub(b.min(signature.end, last), first)
+            with b.loop(low, high) as unit, pull.scope():
+                self._unit(b, pull, segment, target, unit)
+            first = last
+        return emitted(b, symbol, signature)
+
+    def _unit(self, b: Builder, pull: Pull, segment: Segment, target: Source, unit: Index) -> None:
+        extents = [pull.dim(a.extent) for a in segment.axes]
+        columns = extents[-1] if extents else 1
+        blocks = b.ceildiv(columns, self.schedule.block)
+        row, part = b.div(unit, blocks), b.rem(unit, blocks)
+        at: list[Coordinate] = [0] * len(target.shape)
+        for axis, position in zip(segment.axes[:-1], b.unflatten(row, extents[:-1] or [1]), strict=False):
+            at[axis.axis] = position
+        low = b.mul(part, self.schedule.block)
+        high = b.min(columns, b.add(low, self.schedule.block))
+        if self._layout.block:
+            self._blocked(b, pull, segment, target, at, low, high)
+        else:
+            self._row(b, pull, segment, target, at, low, high)
+
+    def _row(
+        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], low: Index, high: Index
+    ) -> None:
+        """Elements [low, high) of the innermost axis: whole vectors, then one masked one."""
+        lanes = self.schedule.lanes
+        if not lanes or not segment.axes:
+            with b.loop(low, high) as column, pull.scope():
+                self._element(b, pull, segment, target, at, column if segment.axes else None)
+            return
+        whole = b.sub(high, b.rem(b.sub(high, low), lanes))
+        with b.loop(low, whole, lanes) as column, pull.scope():
+            self._element(b, pull, segment, target, at, Lane(column, lanes))
+        if whole != high:
+            with b.when(b.compare("slt", whole, high)):
+                with pull.masked(b.tail_mask(b.sub(high, whole), lanes)):
+                    self._element(b, pull, segment, target, at, Lane(whole, lanes))
+
+    def _element(
+        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], column: Coordinate | None
+    ) -> None:
+        here = list(at)
+        if column is not None:
+            here[segment.axes[-1].axis] = column
+        value = pull.value(segment.value, here)
+        there = list(here)
+        if segment.shift != 0:
+            there[segment.along] = pull.coordinates.add(there[segment.along], pull.dim(segment.shift))
+        pull.store(target, value, there)
+
+    def _blocked(
+        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], low: Index, high: Index
+    ) -> None:
+        """Pixels [low, high) of one channel block; lanes run along channels."""
+        block, lanes = self._layout.block, self.schedule.lanes
+        innermost = segment.axes[-1].axis
+        channels = pull.dim(self._kernel.shape(segment.value)[1])
+        with b.loop(low, high) as column, pull.scope():
+            for offset in range(0, block, lanes or 1):
+                here = list(at)
+                here[innermost] = column
+                first = b.add(b.mul(_scalar(here[1]), block), offset)
+                here[1] = Lane(first, lanes) if lanes else first
+                self._padded(b, pull, segment, target, here, b.sub(channels, first))
+
+    def _padded(
+        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], left: Index
+    ) -> None:
+        """Store one vector of channels of which `left` exist; the others become zero."""
+        channels = self._kernel.shape(segment.value)[1]
+        if isinstance(channels, int) and channels % self._layout.block == 0:
+            self._element(b, pull, segment, target, at, None)
+            return
+        with pull.padded(left):
+            self._element(b, pull, segment, target, at, None)
+
+
+def _scalar(c: Coordinate) -> Index:
+    assert isinstance(c, int | str)
+    return c

@@ -1,0 +1,222 @@
+"""From the kernel level to the program: jobs for the workers, places in memory, packed weights."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from xcompile.compiler.codegen.cpu.families import plan
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import memory_dtype
+from xcompile.compiler.codegen.job import Job, MachineSpec
+from xcompile.compiler.codegen.program.program import Check, Place, Program, Step
+from xcompile.compiler.codegen.program.storage import Life, place
+from xcompile.compiler.ir.dtypes import bits_of
+from xcompile.compiler.ir.location import describe, node_names
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Value, view
+from xcompile.compiler.schedule.schedule import to_json
+from xcompile.compiler.support.dims import Dim, parse, substitute
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.target import Target
+from xcompile.dialects.kernel import Func, Launch, View, parse_shape
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.const import Const, const_of
+
+PART_CYCLES = 40_000
+"""A part of a launch should take at least about so many cycles: waking a thread costs a few thousand."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the driver needs to make a model.
+
+    Attributes:
+        program: the rt level.
+        jobs: one a distinct kernel, by symbol.
+        weights: the packed constants.
+        plans: the plan of each symbol, for reports.
+    """
+
+    program: Program
+    jobs: Mapping[str, Job]
+    weights: bytes
+    plans: Mapping[str, Plan]
+
+
+def machine_of(target: Target) -> MachineSpec:
+    """The machine in LLVM's words."""
+    return MachineSpec(target.triple, target.llvm_cpu(), target.llvm_features())
+
+
+def build(module: Module, target: Target, prefix: str, checks: tuple[Check, ...] = ()) -> Built:
+    """Plan every kernel of a module at the kernel level and lay out its memory."""
+    return _Build(module, target, prefix, checks).run()
+
+
+class _Build:
+    def __init__(self, module: Module, target: Target, prefix: str, checks: tuple[Check, ...]) -> None:
+        self._module = module
+        self._target = target
+        self._prefix = prefix
+        self._checks = checks
+        self._block = module.main.regions[0].blocks[0]
+        self._plans: dict[str, Plan] = {}
+        self._symbols: dict[str, str] = {}
+        self._jobs: dict[str, Job] = {}
+        self._by_symbol: dict[str, Plan] = {}
+        self._shapes: dict[Value, Shape] = {}
+        self._weights = bytearray()
+        self._packed: dict[tuple[str, str], int] = {}
+
+    def run(self) -> Built:
+        with self._module.context, ir.Location.unknown():
+            self._plan_kernels()
+            launches = self._find_shapes()
+            places = self._place(launches)
+            steps = tuple(self._step(launch, places) for launch in launches)
+        outputs = [self._shapes[v] for v in self._returned()]
+        program = Program(
+            prefix=self._prefix,
+            inputs=tuple(self._module.input_shapes()),
+            outputs=tuple(outputs),
+            arena=self._arena,
+            checks=self._checks,
+            steps=steps,
+        )
+        return Built(program, self._jobs, bytes(self._weights), self._by_symbol)
+
+    # -- kernels ------------------------------------------------------------------------------
+
+    def _plan_kernels(self) -> None:
+        nodes = self._kernel_nodes()
+        for operation in self._module.module.body.operations:
+            func = Func.of(operation)
+            if func is None:
+                continue
+            name = func.sym_name
+            made = plan(Kernel(func, self._target), node=" + ".join(nodes.get(name, ())) or None)
+            self._plans[name] = made
+            self._symbols[name] = self._job(func, made, nodes.get(name, ()))
+
+    def _kernel_nodes(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, dict[str, None]] = {}
+        for operation in self._block.operations:
+            launch = Launch.of(operation)
+            if launch is not None:
+                found.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def _job(self, func: Func, made: Plan, nodes: tuple[str, ...]) -> str:
+        holder = ir.Module.create(ir.Location.unknown())
+        holder.body.append(func.operation.clone())
+        copy = holder.body.operations[0].operation
+        copy.attributes["sym_name"] = ir.StringAttr.get("kernel")
+        payload = {
+            "text": str(holder),
+            "family": made.family,
+            "schedule": to_json(made.schedule),
+            "target": self._target.to_json(),
+        }
+        digest = hashlib.sha256(repr(payload).encode()).hexdigest()[:16]
+        symbol = f"xk_{made.family}_{digest}"
+        self._jobs[symbol] = Job(
+            "xcompile.compiler.codegen.cpu.families:emit", {**payload, "symbol": symbol}, machine_of(self._target),
+            kernel=func.sym_name, nodes=nodes,
+        )  # fmt: skip
+        self._by_symbol[symbol] = made
+        return symbol
+
+    # -- values -------------------------------------------------------------------------------
+
+    def _returned(self) -> list[Value]:
+        return list(list(self._block.operations)[-1].operation.operands)
+
+    def _find_shapes(self) -> list[Launch]:
+        """Record the shape of every value; the launches in order."""
+        launches: list[Launch] = []
+        self._shapes.update(zip(self._block.arguments, self._module.input_shapes(), strict=True))
+        for operation in self._block.operations:
+            op = view(operation)
+            if isinstance(op, Launch):
+                launches.append(op)
+                for result, text in zip(op.results, op.shapes, strict=True):
+                    self._shapes[result] = parse_shape(text)
+            elif isinstance(op, View):
+                self._shapes[op.y] = parse_shape(op.shape)
+            elif isinstance(op, Const):
+                self._shapes[op.y] = op.dims
+        return launches
+
+    def _base(self, value: Value) -> Value:
+        """The value whose memory `value` is."""
+        while not isinstance(value.owner, ir.Block) and (seen := View.of(value.owner)) is not None:
+            value = seen.x
+        return value
+
+    def bytes_of(self, value: Value) -> Dim:
+        """How many bytes the value takes in memory."""
+        elements = Layout.of(value.type).elements(self._shapes[value])
+        return elements * (bits_of(memory_dtype(dtype_of(value))) // 8)
+
+    def _place(self, launches: list[Launch]) -> dict[Value, Place]:
+        """The place of every value that memory holds."""
+        places: dict[Value, Place] = {
+            a: Place("input", i) for i, a in enumerate(self._block.arguments)
+        }
+        for position, value in enumerate(self._returned()):
+            places[self._base(value)] = Place("output", position)
+        first: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        for number, launch in enumerate(launches):
+            for value in launch.inputs:
+                last[self._base(value)] = number
+            for result in launch.results:
+                first[result] = number
+        inner = [v for v in first if v not in places]
+        lives = [Life(self.bytes_of(v), first[v], last.get(v, first[v])) for v in inner]
+        offsets, self._arena = place(lives)
+        places.update({v: Place("arena", o) for v, o in zip(inner, offsets, strict=True)})
+        return places
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def _step(self, launch: Launch, places: Mapping[Value, Place]) -> Step:
+        made = self._plans[launch.callee]
+        found: list[Place] = []
+        for position, value in enumerate(launch.inputs):
+            base = self._base(value)
+            constant = const_of(base)
+            if constant is not None:
+                found.append(Place("weights", self._pack(constant, made.packings.get(position))))
+            else:
+                found.append(places[base])
+        found += [places[self._base(r)] for r in launch.results]
+        sizes = tuple(parse(s) for s in launch.sizes)
+        binding = {f"d{i}": size for i, size in enumerate(sizes)}
+        return Step(
+            symbol=self._symbols[launch.callee],
+            places=tuple(found),
+            sizes=sizes,
+            extent=substitute(made.extent, binding),
+            grain=max(1, int(PART_CYCLES / max(1.0, made.unit_cost))),
+            scratch=made.scratch,
+            node=describe(launch.location) or launch.callee,
+        )
+
+    def _pack(self, constant: Const, packing: Packing | None) -> int:
+        """The offset of a constant in the weights, packed; equal ones are stored once."""
+        key = (f"{constant.value}{constant.y.type}", packing.key if packing else "")
+        if key not in self._packed:
+            array = constant.array(self._module.weights)
+            stored = np.ascontiguousarray(packing.pack(array) if packing else array)
+            if stored.dtype.byteorder == ">":
+                raise CompileError("XC4009", "a packed constant is big-endian")
+            self._weights += b"\0" * (-len(self._weights) % 64)
+            self._packed[key] = len(self._weights)
+            self._weights += stored.tobytes()
+        return self._packed[key]
+

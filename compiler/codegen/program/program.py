@@ -1,0 +1,156 @@
+"""The rt level: the program of one model, as data.
+
+A program is a list of launches on places in memory, and the sizes that they need. `host_entry` makes native code of it;
+its text is what `--dump` shows, and two equal programs are equal JSON.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from xcompile.compiler.support.dims import Dim, parse
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies.
+
+    Attributes:
+        space: "input" and "output" (offset is the position), "arena", "weights" or "prepared" (offset in bytes).
+        offset: see `space`.
+    """
+
+    space: str
+    offset: Dim
+
+    def __str__(self) -> str:
+        return f"{self.space}[{self.offset}]"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch.
+
+    Attributes:
+        symbol: the kernel's symbol; its task is `{symbol}_task`.
+        places: the buffers, inputs then outputs.
+        sizes: what the kernel's d0, d1, … are.
+        extent: the number of parallel units.
+        grain: fewest units in a part.
+        scratch: bytes of scratch a part needs.
+        node: the model nodes it computes, for reports.
+    """
+
+    symbol: str
+    places: tuple[Place, ...]
+    sizes: tuple[Dim, ...]
+    extent: Dim
+    grain: int
+    scratch: int
+    node: str
+
+    def __str__(self) -> str:
+        sizes = f" sizes({', '.join(map(str, self.sizes))})" if self.sizes else ""
+        return f"launch {self.symbol}({', '.join(map(str, self.places))}){sizes} units {self.extent} // {self.node}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A relation between sizes that must hold: `left == right`, else the call fails with `text`."""
+
+    left: Dim
+    right: Dim
+    text: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything that the entry functions of a model do.
+
+    Attributes:
+        prefix: of its symbols.
+        inputs: the Dims of each input, over the program's symbols.
+        outputs: the Dims of each output.
+        arena: bytes of the arena.
+        checks: relations between input sizes.
+        steps: what a run does.
+        setup: what happens once at load, on `weights` and `prepared` places only.
+    """
+
+    prefix: str
+    inputs: tuple[tuple[Dim, ...], ...]
+    outputs: tuple[tuple[Dim, ...], ...]
+    arena: Dim
+    checks: tuple[Check, ...]
+    steps: tuple[Step, ...]
+    setup: tuple[Step, ...] = ()
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch a thread."""
+        return max((s.scratch for s in (*self.steps, *self.setup)), default=0)
+
+    @property
+    def table(self) -> tuple[Dim, ...]:
+        """What `P_prepare` computes: the arena's bytes, the outputs' sizes, then every size that is not constant."""
+        fixed: list[Dim] = [self.arena, *(d for shape in self.outputs for d in shape)]
+        needed: dict[Dim, None] = {}
+        for step in self.steps:
+            for dim in (*(p.offset for p in step.places), *step.sizes, step.extent):
+                if not isinstance(dim, int):
+                    needed.setdefault(dim)
+        return (*fixed, *needed)
+
+    def __str__(self) -> str:
+        lines = [f"program {self.prefix} arena {self.arena} scratch {self.scratch}"]
+        lines += [f"  check {c.left} == {c.right} // {c.text}" for c in self.checks]
+        lines += [f"  setup {s}" for s in self.setup]
+        lines += [f"  {s}" for s in self.steps]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a job; `from_json` reads it."""
+        return {
+            "prefix": self.prefix,
+            "inputs": [[str(d) for d in shape] for shape in self.inputs],
+            "outputs": [[str(d) for d in shape] for shape in self.outputs],
+            "arena": str(self.arena),
+            "checks": [[str(c.left), str(c.right), c.text] for c in self.checks],
+            "steps": [_step_json(s) for s in self.steps],
+            "setup": [_step_json(s) for s in self.setup],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Program":
+        return Program(
+            prefix=data["prefix"],
+            inputs=tuple(tuple(parse(d) for d in shape) for shape in data["inputs"]),
+            outputs=tuple(tuple(parse(d) for d in shape) for shape in data["outputs"]),
+            arena=parse(data["arena"]),
+            checks=tuple(Check(parse(a), parse(b), text) for a, b, text in data["checks"]),
+            steps=tuple(_step(s) for s in data["steps"]),
+            setup=tuple(_step(s) for s in data["setup"]),
+        )
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "symbol": step.symbol,
+        "places": [[p.space, str(p.offset)] for p in step.places],
+        "sizes": [str(d) for d in step.sizes],
+        "extent": str(step.extent),
+        "grain": step.grain,
+        "scratch": step.scratch,
+        "node": step.node,
+    }
+
+
+def _step(data: dict[str, Any]) -> Step:
+    return Step(
+        data["symbol"],
+        tuple(Place(space, parse(offset)) for space, offset in data["places"]),
+        tuple(parse(d) for d in data["sizes"]),
+        parse(data["extent"]),
+        data["grain"],
+        data["scratch"],
+        data["node"],
+    )

@@ -1,0 +1,141 @@
+"""One compile from start to end: read, passes, kernels, workers, artifact."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from xcompile import passes as _passes  # registers the passes
+from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.codegen.cache import ObjectCache
+from xcompile.compiler.codegen.job import Job, JobResult
+from xcompile.compiler.codegen.program.build import Built, build, machine_of
+from xcompile.compiler.codegen.program.program import Check, Program
+from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.passes import PassContext
+from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
+from xcompile.compiler.ir.runner import run_pipeline
+from xcompile.compiler.pipelines import PIPELINES, default_pipeline
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.fingerprint import code_fingerprint
+from xcompile.compiler.support.options import CACHE, JOBS, WORKER_TIMEOUT, Options
+from xcompile.compiler.target.target import Target
+from xcompile.compiler.worker.pool import Outcome, WorkerPool
+from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.shapes import refine_types
+from xcompile.runtime.abi import Manifest, TensorSpec
+
+assert _passes.PASSES
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done ("kernels"), how many are done, and of how many."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile for, and how.
+
+    Attributes:
+        target: the machine.
+        pipeline: pipeline text; the target's default when empty.
+        passes: edits of the pipeline, see `compiler.ir.pipeline`.
+        prefix: of the model's symbols.
+        explain: passes that should say why they did not fire.
+        load: Python files that add passes; workers load them too.
+        options: everything else.
+    """
+
+    target: Target
+    pipeline: str = ""
+    passes: str = ""
+    prefix: str = "model"
+    explain: frozenset[str] = frozenset()
+    load: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+    def resolved(self) -> Pipeline:
+        """The pipeline with its edits."""
+        text = self.pipeline or default_pipeline(self.target)
+        made = parse_pipeline(text, PIPELINES)
+        return made.edited(self.passes, PIPELINES) if self.passes else made
+
+
+def compile_module(module: Module, request: Request, progress: Progress | None = None) -> Artifact:
+    """Compile a module of the nn level; the module is changed.
+
+    Raises:
+        CompileError: what is wrong with the model, a pass or the machine.
+    """
+    with module.context, ir.Location.unknown():
+        signature = _signature(module)
+        analysis = refine_types(module, module.input_shapes())
+        checks = tuple(Check(a, b, text) for a, b, text in analysis.constraints)
+        context = PassContext(request.target, request.explain)
+        run_pipeline(module, request.resolved(), context)
+        built = build(module, request.target, request.prefix, checks)
+    objects = _compile_jobs(built, request, progress)
+    return _artifact(module, built, objects, signature, request)
+
+
+def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
+    """The inputs, and the dtypes of the outputs."""
+    main = module.main
+    arguments = main.regions[0].blocks[0].arguments
+    inputs = [
+        TensorSpec(name, DTYPES[dtype_of(a)].name, tuple(str(d) for d in shape))
+        for name, a, shape in zip(module.input_names(), arguments, module.input_shapes(), strict=True)
+    ]
+    returned = list(main.regions[0].blocks[0].operations)[-1].operation.operands
+    return inputs, [DTYPES[dtype_of(v)].name for v in returned]
+
+
+def _compile_jobs(built: Built, request: Request, progress: Progress | None) -> dict[str, bytes]:
+    """Object files by name."""
+    folder = request.options[CACHE]
+    cache = ObjectCache(folder / "objects") if folder else None
+    jobs = [*built.jobs.values(), _entry_job(built.program, request.target)]
+    names = [*built.jobs, f"{request.prefix}_entry"]
+
+    def report(job: Job, outcome: Outcome, done: int, total: int) -> None:
+        if progress is not None:
+            progress("kernels", done, total)
+
+    with WorkerPool(request.options[JOBS], timeout_s=request.options[WORKER_TIMEOUT], cache=cache) as pool:
+        results = pool.map(jobs, report)
+    return {name: result.code for name, result in zip(names, results, strict=True)}
+
+
+def _entry_job(program: Program, target: Target) -> Job:
+    return Job(
+        "xcompile.compiler.codegen.program.host_entry:emit", program.to_json(), machine_of(target),
+        kernel=f"{program.prefix} (entry functions)",
+    )  # fmt: skip
+
+
+def _artifact(
+    module: Module, built: Built, objects: Mapping[str, bytes], signature: tuple[list[TensorSpec], list[str]], request: Request
+) -> Artifact:
+    program, (inputs, dtypes) = built.program, signature
+    outputs = [
+        TensorSpec(name, dtype, tuple(str(d) for d in shape))
+        for name, dtype, shape in zip(module.output_names(), dtypes, program.outputs, strict=True)
+    ]
+    manifest = Manifest(
+        prefix=request.prefix,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        table_slots=len(program.table),
+        weights_bytes=len(built.weights),
+        scratch_stride=program.scratch,
+        target=request.target.name,
+        features=tuple(sorted(request.target.features)),
+        checks=tuple(c.text for c in program.checks),
+        provenance={
+            "model": module.name,
+            "pipeline": str(request.resolved()),
+            "program": hashlib.sha256(json.dumps(program.to_json(), sort_keys=True).encode()).hexdigest(),
+            "compiler": code_fingerprint(),
+        },
+    )
+    return Artifact(manifest, objects, built.weights, program)

@@ -1,0 +1,65 @@
+"""The compiled model that `xcompile.compile` returns."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from xcompile.compiler.artifact import Artifact
+from xcompile.runtime.abi import TensorSpec
+from xcompile.runtime.executable import Executable
+
+
+class CompiledModel:
+    """A model compiled for this machine and ready to run, or for another one and ready to save.
+
+    Attributes:
+        artifact: what the compiler made.
+    """
+
+    def __init__(self, artifact: Artifact, *, threads: int | None = None) -> None:
+        self.artifact = artifact
+        self._threads = threads
+        self._executable: Executable | None = None
+
+    @property
+    def executable(self) -> Executable:
+        """The loaded model; loading happens at the first use."""
+        if self._executable is None:
+            self._executable = self.artifact.load(threads=self._threads)
+        return self._executable
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and sizes of each input."""
+        return self.artifact.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and sizes of each output."""
+        return self.artifact.manifest.outputs
+
+    def __call__(self, *arrays: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run on inputs in order; the output, or a tuple of them when the model has several."""
+        results = tuple(self.executable.run(arrays).values())
+        return results[0] if len(results) == 1 else results
+
+    def run(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        outputs: Mapping[str, Any] | Sequence[Any] | None = None,
+        **options: Any,
+    ) -> dict[str, np.ndarray]:
+        """Run on inputs by name (or in order); the outputs by name. See `Executable.run`."""
+        return self.executable.run(inputs, outputs, **options)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model as a shared library that needs neither Python nor this package.
+
+        Raises:
+            CompileError: XC7xxx when it cannot be linked or written.
+        """
+        from xcompile.compiler.codegen.link import link_library
+
+        link_library(self.artifact, path)

@@ -1,0 +1,41 @@
+"""What fusion needs to know of an nn op, by its name."""
+
+from functools import cache
+
+from xcompile.compiler.ir.op import op_class
+from xcompile.dialects.nn.elementwise import Elementwise
+
+
+@cache
+def is_elementwise(name: str) -> bool:
+    """Whether each element of the result comes from the operands' elements at its place (broadcasting)."""
+    cls = op_class(name)
+    return name == "nn.cast" or (cls is not None and issubclass(cls, Elementwise))
+
+
+VIEWS = frozenset({"nn.reshape", "nn.flatten", "nn.squeeze", "nn.unsqueeze"})
+"""Ops whose result has the bytes of their first operand."""
+
+MOVEMENT = frozenset(
+    {"nn.transpose", "nn.expand", "nn.slice", "nn.pad", "nn.tile", "nn.gather", "nn.gather_elements", "nn.relayout"}
+) | VIEWS  # fmt: skip
+"""Ops whose elements are elements of their first operand, at other places."""
+
+SIZE_OPERANDS: dict[str, frozenset[str]] = {
+    "nn.reshape": frozenset({"shape"}),
+    "nn.expand": frozenset({"shape"}),
+    "nn.slice": frozenset({"starts", "ends", "axes", "steps"}),
+    "nn.pad": frozenset({"pads", "axes"}),
+    "nn.tile": frozenset({"repeats"}),
+    "nn.constant_of_shape": frozenset({"shape"}),
+    "nn.split": frozenset({"split"}),
+    "nn.shape": frozenset({"x"}),
+    "nn.size": frozenset({"x"}),
+}
+"""Operands that say sizes or places and are not read as data when their content is known."""
+
+REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements"})
+"""Movement ops that may read an element many times: what is expensive is not recomputed for them."""
+
+ACCEPTS_PROLOGUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"})
+"""Anchors whose first operand may be an elementwise expression."""
