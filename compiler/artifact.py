@@ -30,7 +30,9 @@ class Artifact:
         """Load the model into this process."""
         prefix = self.manifest.prefix
         names = {part: f"{prefix}_{part}" for part in ("prepare", "run", "init")}
-        loaded = LoadedObjects(list(self.objects.values()), native_library.symbols(), names.values())
+        loaded = LoadedObjects(
+            list(self.objects.values()), native_library.symbols(), names.values()
+        )
         addresses = {part: loaded.address(name) for part, name in names.items()}
         entry = ModelEntry(**addresses, keep_alive=loaded)
         return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)

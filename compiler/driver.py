@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.artifact import Artifact
 from xcompile.compiler.codegen.cache import ObjectCache
-from xcompile.compiler.codegen.job import Job, JobResult
+from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program.build import Built, build, machine_of
 from xcompile.compiler.codegen.program.program import Check, Program
 from xcompile.compiler.ir.dtypes import DTYPES
@@ -18,7 +18,6 @@ from xcompile.compiler.ir.passes import PassContext
 from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
-from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.fingerprint import code_fingerprint
 from xcompile.compiler.support.options import CACHE, JOBS, WORKER_TIMEOUT, Options
 from xcompile.compiler.target.target import Target
@@ -84,7 +83,9 @@ def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
     arguments = main.regions[0].blocks[0].arguments
     inputs = [
         TensorSpec(name, DTYPES[dtype_of(a)].name, tuple(str(d) for d in shape))
-        for name, a, shape in zip(module.input_names(), arguments, module.input_shapes(), strict=True)
+        for name, a, shape in zip(
+            module.input_names(), arguments, module.input_shapes(), strict=True
+        )
     ]
     returned = list(main.regions[0].blocks[0].operations)[-1].operation.operands
     return inputs, [DTYPES[dtype_of(v)].name for v in returned]
@@ -101,7 +102,9 @@ def _compile_jobs(built: Built, request: Request, progress: Progress | None) -> 
         if progress is not None:
             progress("kernels", done, total)
 
-    with WorkerPool(request.options[JOBS], timeout_s=request.options[WORKER_TIMEOUT], cache=cache) as pool:
+    with WorkerPool(
+        request.options[JOBS], timeout_s=request.options[WORKER_TIMEOUT], cache=cache
+    ) as pool:
         results = pool.map(jobs, report)
     return {name: result.code for name, result in zip(names, results, strict=True)}
 
@@ -114,7 +117,11 @@ def _entry_job(program: Program, target: Target) -> Job:
 
 
 def _artifact(
-    module: Module, built: Built, objects: Mapping[str, bytes], signature: tuple[list[TensorSpec], list[str]], request: Request
+    module: Module,
+    built: Built,
+    objects: Mapping[str, bytes],
+    signature: tuple[list[TensorSpec], list[str]],
+    request: Request,
 ) -> Artifact:
     program, (inputs, dtypes) = built.program, signature
     outputs = [
@@ -134,7 +141,9 @@ def _artifact(
         provenance={
             "model": module.name,
             "pipeline": str(request.resolved()),
-            "program": hashlib.sha256(json.dumps(program.to_json(), sort_keys=True).encode()).hexdigest(),
+            "program": hashlib.sha256(
+                json.dumps(program.to_json(), sort_keys=True).encode()
+            ).hexdigest(),
             "compiler": code_fingerprint(),
         },
     )

@@ -39,7 +39,9 @@ class Module:
         """The shape of each input as Dims: what the model names, or a symbol of its own for each unnamed size."""
         attributes = self.module.operation.attributes
         if "xc.input_dims" in attributes:
-            return [_shape(ir.StringAttr(a).value) for a in ir.ArrayAttr(attributes["xc.input_dims"])]
+            return [
+                _shape(ir.StringAttr(a).value) for a in ir.ArrayAttr(attributes["xc.input_dims"])
+            ]
         dynamic = ir.ShapedType.get_dynamic_size()
         return [
             tuple(

@@ -23,7 +23,9 @@ class MapSchedule:
         if self.lanes < 0 or self.lanes & (self.lanes - 1):
             raise ScheduleError(f"lanes must be 0 or a power of two, not {self.lanes}")
         if self.block < 1 or (self.lanes and self.block % self.lanes):
-            raise ScheduleError(f"a block of {self.block} is not a positive multiple of {self.lanes} lanes")
+            raise ScheduleError(
+                f"a block of {self.block} is not a positive multiple of {self.lanes} lanes"
+            )
 
 
 def heuristic(target: Target, widest_bits: int, *, vectorizable: bool) -> MapSchedule:

@@ -83,7 +83,11 @@ class _Grouping:
         for operation in reversed(body):
             op = view(operation)
             if op is None:
-                raise CompileError("XC3010", f"{operation.name} cannot be lowered", node=describe(operation.location))
+                raise CompileError(
+                    "XC3010",
+                    f"{operation.name} cannot be lowered",
+                    node=describe(operation.location),
+                )
             readers = [r for v in op.results for r in self._readers.get(v, [])]
             if not readers or isinstance(op, Const):
                 continue
@@ -128,7 +132,11 @@ class _Grouping:
             return same or op.NAME in MOVEMENT - REPEATS
         if reader.NAME in MOVEMENT:
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
-        return reader.NAME in ACCEPTS_PROLOGUE and op.results[0] == reader.operands[0] and is_elementwise(op.NAME)
+        return (
+            reader.NAME in ACCEPTS_PROLOGUE
+            and op.results[0] == reader.operands[0]
+            and is_elementwise(op.NAME)
+        )
 
     def _is_epilogue(self, anchor: Op, group: _Group) -> bool:
         """Whether everything between the anchor and the root is elementwise, of the anchor's shape."""
@@ -159,7 +167,11 @@ def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
     position = 0
     for name, value in op.operand_fields().items():
         count = len(value) if isinstance(value, list) else int(value is not None)
-        if name in SIZE_OPERANDS.get(op.NAME, ()) and count == 1 and analysis.content(value) is not None:
+        if (
+            name in SIZE_OPERANDS.get(op.NAME, ())
+            and count == 1
+            and analysis.content(value) is not None
+        ):
             sized.add(position)
         position += count
     return [(v, i in sized) for i, v in enumerate(op.operands)]
@@ -206,7 +218,9 @@ class _Outliner:
         if source not in self._new and not isinstance(source.owner, ir.Block):
             return  # shape arithmetic: nobody reads it as data
         shape = shape_text(self._analysis.shape(result))
-        made = View.build({"x": self._value(source), "shape": shape}, [result.type], loc=op.location)
+        made = View.build(
+            {"x": self._value(source), "shape": shape}, [result.type], loc=op.location
+        )
         self._new[result] = made.y
 
     def _launch(self, group: _Group) -> None:
@@ -240,7 +254,11 @@ class _Outliner:
         for position, value in enumerate(list(terminator.operands)):
             new = self._value(value)
             base = new
-            while (seen := View.of(base.owner if isinstance(base.owner, ir.Operation | ir.OpView) else None)) is not None:
+            while (
+                seen := View.of(
+                    base.owner if isinstance(base.owner, ir.Operation | ir.OpView) else None
+                )
+            ) is not None:
                 base = seen.x
             if base in stored or Launch.of(_owner(base)) is None:
                 new = base = self._copy(value, new)
@@ -251,13 +269,21 @@ class _Outliner:
         shape = self._analysis.shape(old)
         names: dict[Dim, str] = {}
         dims = tuple(_bind(d, names) for d in shape)
-        text = _func_text(self._module, [new.type], [";".join(dims)], lambda parameters: list(parameters), ())
+        text = _func_text(
+            self._module, [new.type], [";".join(dims)], lambda parameters: list(parameters), ()
+        )
         name = self._kernels.get(text)
         if name is None:
             name = self._kernels[text] = f"copy_{len(self._kernels)}"
             self._append_kernel(text, name)
         made = Launch.build(
-            {"inputs": [new], "callee": name, "shapes": (shape_text(shape),), "sizes": tuple(map(str, names))}, [new.type]
+            {
+                "inputs": [new],
+                "callee": name,
+                "shapes": (shape_text(shape),),
+                "sizes": tuple(map(str, names)),
+            },
+            [new.type],
         )
         return made.results[0]
 
@@ -300,7 +326,9 @@ class _Outlined:
             inputs: list[Value] = []
         else:
             inputs = self._inputs()
-        arguments = [";".join(_bind(d, self._names) for d in self._analysis.shape(v)) for v in inputs]
+        arguments = [
+            ";".join(_bind(d, self._names) for d in self._analysis.shape(v)) for v in inputs
+        ]
         constants = tuple(i for i, v in enumerate(inputs) if const_of(v) is not None)
         text = _func_text(
             self._module, [v.type for v in inputs], arguments,
@@ -326,7 +354,10 @@ class _Outlined:
         if not values and self._analysis.content(self._group.root.results[0]) is not None:
             return [self._dims(self._group.root.results[0])]
         for op in self._ops:
-            operands = [self._operand(op, v, is_size, values) for v, is_size in operand_roles(op, self._analysis)]
+            operands = [
+                self._operand(op, v, is_size, values)
+                for v, is_size in operand_roles(op, self._analysis)
+            ]
             made = ir.Operation.create(
                 op.NAME,
                 results=[r.type for r in op.results],
@@ -349,20 +380,30 @@ class _Outlined:
         content = self._analysis.content(value)
         assert content is not None
         words = tuple(_bind(d, self._names) for d in content)
-        made = Dims.build({"values": words, "dtype": dtype_of(value), "rank": rank_of(value)}, [value.type])
+        made = Dims.build(
+            {"values": words, "dtype": dtype_of(value), "rank": rank_of(value)}, [value.type]
+        )
         return made.y
 
 
 def _func_text(
-    module: Module, types: list[ir.Type], arguments: list[str], body: Callable[[list[Value]], list[Value]], constants: tuple[int, ...]
+    module: Module,
+    types: list[ir.Type],
+    arguments: list[str],
+    body: Callable[[list[Value]], list[Value]],
+    constants: tuple[int, ...],
 ) -> str:
     """The text of a kernel.func named "kernel"."""
     holder = ir.Module.create(ir.Location.unknown(module.context))
     with module.context, ir.Location.unknown(), ir.InsertionPoint(holder.body):
         made = Func.build(
-            {"sym_name": "kernel", "arguments": tuple(arguments), "constants": constants}, [], regions=1
+            {"sym_name": "kernel", "arguments": tuple(arguments), "constants": constants},
+            [],
+            regions=1,
         )
-        block = ir.Block.create_at_start(made.operation.regions[0], types, [ir.Location.unknown()] * len(types))
+        block = ir.Block.create_at_start(
+            made.operation.regions[0], types, [ir.Location.unknown()] * len(types)
+        )
         with ir.InsertionPoint(block):
             Return.build({"values": body(list(block.arguments))}, [])
     return str(holder)

@@ -58,7 +58,13 @@ class Scalars:
         """`lt le gt ge eq ne`; comparisons with NaN are false but for `ne`."""
         if self.float:
             return self.op(f"arith.cmpf {'une' if predicate == 'ne' else 'o' + predicate},", x, y)
-        sign = "" if predicate in ("eq", "ne") else "u" if is_unsigned(self.dtype) or self.dtype == "i1" else "s"
+        sign = (
+            ""
+            if predicate in ("eq", "ne")
+            else "u"
+            if is_unsigned(self.dtype) or self.dtype == "i1"
+            else "s"
+        )
         return self.op(f"arith.cmpi {sign}{predicate},", x, y)
 
     def select(self, condition: Value, x: Value, y: Value) -> Value:
@@ -72,12 +78,16 @@ class Scalars:
     def maximum(self, x: Value, y: Value) -> Value:
         if self.float:
             return self.call(m.maximum, x, y)
-        return self.op("arith.maxui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.maxsi", x, y)
+        return self.op(
+            "arith.maxui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.maxsi", x, y
+        )
 
     def minimum(self, x: Value, y: Value) -> Value:
         if self.float:
             return self.call(m.minimum, x, y)
-        return self.op("arith.minui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.minsi", x, y)
+        return self.op(
+            "arith.minui" if is_unsigned(self.dtype) or self.dtype == "i1" else "arith.minsi", x, y
+        )
 
 
 Rule = Callable[[Scalars, Any, Sequence[Value]], Value]
@@ -101,12 +111,15 @@ def _apply(pull: Pull, op: Op, at: At) -> Value:
     return evaluate(pull.b, pull.lanes, op, operands, dtypes)
 
 
-def evaluate(b: Builder, lanes: int, op: Op, operands: Sequence[Value], dtypes: Sequence[str]) -> Value:
+def evaluate(
+    b: Builder, lanes: int, op: Op, operands: Sequence[Value], dtypes: Sequence[str]
+) -> Value:
     """One elementwise op on values in registers."""
     narrow = [d in ("f16", "bf16") for d in dtypes]
     wide = ["f32" if n else d for n, d in zip(narrow, dtypes, strict=True)]
     values = [
-        cast(b, v, d, "f32", lanes) if n else v for v, d, n in zip(operands, dtypes, narrow, strict=True)
+        cast(b, v, d, "f32", lanes) if n else v
+        for v, d, n in zip(operands, dtypes, narrow, strict=True)
     ]
     value = _RULES[op.NAME](Scalars(b, lanes, wide[-1]), op, values)
     result = dtype_of(op.results[0])
@@ -141,7 +154,11 @@ def _sign(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
         return s.call(m.sign, x[0])
     below = s.const(0) if is_unsigned(s.dtype) else s.const(-1)
     positive = s.select(s.compare("gt", x[0], s.const(0)), s.const(1), s.const(0))
-    return positive if is_unsigned(s.dtype) else s.select(s.compare("lt", x[0], s.const(0)), below, positive)
+    return (
+        positive
+        if is_unsigned(s.dtype)
+        else s.select(s.compare("lt", x[0], s.const(0)), below, positive)
+    )
 
 
 @_rule("relu")
@@ -207,7 +224,9 @@ def _thresholded_relu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 @_rule("shrink")
 def _shrink(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
-    above = s.select(s.compare("gt", x[0], s.const(op.lambd)), s.sub(x[0], s.const(op.bias)), s.const(0))
+    above = s.select(
+        s.compare("gt", x[0], s.const(op.lambd)), s.sub(x[0], s.const(op.bias)), s.const(0)
+    )
     return s.select(s.compare("lt", x[0], s.const(-op.lambd)), s.add(x[0], s.const(op.bias)), above)
 
 
@@ -245,7 +264,9 @@ def convert(b: Builder, x: Value, source: str, to: str, lanes: int) -> Value:
         x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
     made = cast(b, x, _cast_name(source), _cast_name(to), lanes)
     if to == "i1":
-        made = b.op(f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}")
+        made = b.op(
+            f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"
+        )
     return made
 
 
@@ -280,8 +301,12 @@ def _integer_division(s: Scalars, x: Sequence[Value], *, remainder: bool) -> Val
     """Quotient or remainder toward zero; `x / 0` and `x mod 0` are 0, and the least integer by -1 wraps."""
     zero = s.compare("eq", x[1], s.const(0))
     unsigned = is_unsigned(s.dtype)
-    special = zero if unsigned else s.b.op(
-        f"arith.ori {zero}, {s.compare('eq', x[1], s.const(-1))} : {vector_type(s.lanes, 'i1')}"
+    special = (
+        zero
+        if unsigned
+        else s.b.op(
+            f"arith.ori {zero}, {s.compare('eq', x[1], s.const(-1))} : {vector_type(s.lanes, 'i1')}"
+        )
     )
     divisor = s.select(special, s.const(1), x[1])
     name = ("rem" if remainder else "div") + ("ui" if unsigned else "si")
@@ -338,7 +363,13 @@ def _prelu(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 @_rule("equal", "less", "less_equal", "greater", "greater_equal")
 def _compare(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
-    names = {"equal": "eq", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge"}
+    names = {
+        "equal": "eq",
+        "less": "lt",
+        "less_equal": "le",
+        "greater": "gt",
+        "greater_equal": "ge",
+    }
     return s.compare(names[op.NAME.removeprefix("nn.")], *x)
 
 
@@ -369,4 +400,3 @@ def _clip(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
     if op.low is not None:
         value = s.maximum(value, bounds.pop(0))
     return s.minimum(value, bounds.pop(0)) if bounds else value
-

@@ -32,7 +32,9 @@ def plan(kernel: Kernel, *, node: str | None = None) -> Plan:
             return family.plan(kernel)
         except NoMatch as reason:
             reasons.append(f"{family.name}: {reason}")
-    raise CompileError("XC4010", f"no kernel family takes this kernel ({'; '.join(reasons)})", node=node)
+    raise CompileError(
+        "XC4010", f"no kernel family takes this kernel ({'; '.join(reasons)})", node=node
+    )
 
 
 def emit(payload: dict[str, Any]) -> EmittedKernel:

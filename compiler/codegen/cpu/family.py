@@ -153,5 +153,9 @@ class Family(Protocol):
 def emitted(b: Builder, symbol: str, signature: Signature) -> EmittedKernel:
     """What `b` wrote, as an emitter's answer."""
     return EmittedKernel(
-        b.function(symbol, signature), symbol, len(signature.buffers), signature.sizes, signature.scratch
+        b.function(symbol, signature),
+        symbol,
+        len(signature.buffers),
+        signature.sizes,
+        signature.scratch,
     )

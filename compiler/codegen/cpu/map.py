@@ -79,7 +79,9 @@ class MapPlan:
         self._segments = self._find_segments()
         values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
         widest = max((bits_of(dtype_of(v)) for v in values), default=32)
-        vectorizable = not any(op.NAME in SCALAR_ONLY for op in kernel.ops) and not self._is_narrow()
+        vectorizable = (
+            not any(op.NAME in SCALAR_ONLY for op in kernel.ops) and not self._is_narrow()
+        )
         self.schedule = (
             from_json(MapSchedule, schedule)
             if schedule is not None
@@ -102,7 +104,9 @@ class MapPlan:
     @property
     def unit_cost(self) -> float:
         columns = self._segments[0].columns()
-        elements = min(columns, self.schedule.block) if isinstance(columns, int) else self.schedule.block
+        elements = (
+            min(columns, self.schedule.block) if isinstance(columns, int) else self.schedule.block
+        )
         return (4 + 4 * len(self._kernel.ops)) * (1 + elements / max(1, self.schedule.lanes))
 
     # -- iteration ----------------------------------------------------------------------------
@@ -182,7 +186,9 @@ class MapPlan:
         blocks = b.ceildiv(columns, self.schedule.block)
         row, part = b.div(unit, blocks), b.rem(unit, blocks)
         at: list[Coordinate] = [0] * len(target.shape)
-        for axis, position in zip(segment.axes[:-1], b.unflatten(row, extents[:-1] or [1]), strict=False):
+        for axis, position in zip(
+            segment.axes[:-1], b.unflatten(row, extents[:-1] or [1]), strict=False
+        ):
             at[axis.axis] = position
         low = b.mul(part, self.schedule.block)
         high = b.min(columns, b.add(low, self.schedule.block))
@@ -192,7 +198,14 @@ class MapPlan:
             self._row(b, pull, segment, target, at, low, high)
 
     def _row(
-        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], low: Index, high: Index
+        self,
+        b: Builder,
+        pull: Pull,
+        segment: Segment,
+        target: Source,
+        at: list[Coordinate],
+        low: Index,
+        high: Index,
     ) -> None:
         """Elements [low, high) of the innermost axis: whole vectors, then one masked one."""
         lanes = self.schedule.lanes
@@ -204,12 +217,20 @@ class MapPlan:
         with b.loop(low, whole, lanes) as column, pull.scope():
             self._element(b, pull, segment, target, at, Lane(column, lanes))
         if whole != high:
-            with b.when(b.compare("slt", whole, high)):
-                with pull.masked(b.tail_mask(b.sub(high, whole), lanes)):
-                    self._element(b, pull, segment, target, at, Lane(whole, lanes))
+            with (
+                b.when(b.compare("slt", whole, high)),
+                pull.masked(b.tail_mask(b.sub(high, whole), lanes)),
+            ):
+                self._element(b, pull, segment, target, at, Lane(whole, lanes))
 
     def _element(
-        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], column: Coordinate | None
+        self,
+        b: Builder,
+        pull: Pull,
+        segment: Segment,
+        target: Source,
+        at: list[Coordinate],
+        column: Coordinate | None,
     ) -> None:
         here = list(at)
         if column is not None:
@@ -217,11 +238,20 @@ class MapPlan:
         value = pull.value(segment.value, here)
         there = list(here)
         if segment.shift != 0:
-            there[segment.along] = pull.coordinates.add(there[segment.along], pull.dim(segment.shift))
+            there[segment.along] = pull.coordinates.add(
+                there[segment.along], pull.dim(segment.shift)
+            )
         pull.store(target, value, there)
 
     def _blocked(
-        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], low: Index, high: Index
+        self,
+        b: Builder,
+        pull: Pull,
+        segment: Segment,
+        target: Source,
+        at: list[Coordinate],
+        low: Index,
+        high: Index,
     ) -> None:
         """Pixels [low, high) of one channel block; lanes run along channels."""
         block, lanes = self._layout.block, self.schedule.lanes
@@ -236,7 +266,13 @@ class MapPlan:
                 self._padded(b, pull, segment, target, here, b.sub(channels, first))
 
     def _padded(
-        self, b: Builder, pull: Pull, segment: Segment, target: Source, at: list[Coordinate], left: Index
+        self,
+        b: Builder,
+        pull: Pull,
+        segment: Segment,
+        target: Source,
+        at: list[Coordinate],
+        left: Index,
     ) -> None:
         """Store one vector of channels of which `left` exist; the others become zero."""
         channels = self._kernel.shape(segment.value)[1]

@@ -248,7 +248,9 @@ class Pull:
                 dtype = source.buffer.dtype
                 zero = self.b.constant("0.0" if dtype[0] in "fb" else "0", dtype, self.lanes)
                 kind = vector_type(self.lanes, dtype)
-                value = self.b.op(f"arith.select {mask}, {value}, {zero} : vector<{self.lanes}xi1>, {kind}")
+                value = self.b.op(
+                    f"arith.select {mask}, {value}, {zero} : vector<{self.lanes}xi1>, {kind}"
+                )
                 mask = None
             self.b.store(value, source.buffer, offset.base, self.lanes, mask)
         else:

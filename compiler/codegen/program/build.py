@@ -58,7 +58,9 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[Check, ...]
 
 
 class _Build:
-    def __init__(self, module: Module, target: Target, prefix: str, checks: tuple[Check, ...]) -> None:
+    def __init__(
+        self, module: Module, target: Target, prefix: str, checks: tuple[Check, ...]
+    ) -> None:
         self._module = module
         self._target = target
         self._prefix = prefix
@@ -107,7 +109,9 @@ class _Build:
         for operation in self._block.operations:
             launch = Launch.of(operation)
             if launch is not None:
-                found.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
+                found.setdefault(launch.callee, {}).update(
+                    dict.fromkeys(node_names(launch.location))
+                )
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     def _job(self, func: Func, made: Plan, nodes: tuple[str, ...]) -> str:
@@ -219,4 +223,3 @@ class _Build:
             self._packed[key] = len(self._weights)
             self._weights += stored.tobytes()
         return self._packed[key]
-

@@ -24,9 +24,17 @@ def emit(payload: dict[str, Any]) -> EmittedModule:
 def entry_text(program: Program) -> str:
     """The module of the entry functions of `program`."""
     symbols = dict.fromkeys(s.symbol for s in (*program.steps, *program.setup))
-    declarations = [f"llvm.func @{symbol}_task(!llvm.ptr, i64, i64, !llvm.ptr)" for symbol in symbols]
-    declarations.append("llvm.func @xc_parallel_for(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64)")
-    functions = [_prepare(program), _run(program, "run", program.steps), _run(program, "init", program.setup)]
+    declarations = [
+        f"llvm.func @{symbol}_task(!llvm.ptr, i64, i64, !llvm.ptr)" for symbol in symbols
+    ]
+    declarations.append(
+        "llvm.func @xc_parallel_for(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64)"
+    )
+    functions = [
+        _prepare(program),
+        _run(program, "run", program.steps),
+        _run(program, "init", program.setup),
+    ]
     return "\n".join([*declarations, *functions])
 
 
@@ -59,8 +67,12 @@ class _Writer:
         if byte_offset == 0:
             return base
         if isinstance(byte_offset, int):
-            return self.op(f"llvm.getelementptr {base}[{byte_offset}] : (!llvm.ptr) -> !llvm.ptr, i8")
-        return self.op(f"llvm.getelementptr {base}[{byte_offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
+            return self.op(
+                f"llvm.getelementptr {base}[{byte_offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+            )
+        return self.op(
+            f"llvm.getelementptr {base}[{byte_offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        )
 
     def load(self, address: str, kind: str) -> str:
         return self.op(f"llvm.load {address} : !llvm.ptr -> {kind}")
@@ -93,7 +105,9 @@ class _Arithmetic:
 
     def call(self, function: str, arguments: Sequence[str]) -> str:
         if function == "floordiv":
-            return self._w.op(f"arith.floordivsi {arguments[0]}, {self._nonzero(arguments[1])} : i64")
+            return self._w.op(
+                f"arith.floordivsi {arguments[0]}, {self._nonzero(arguments[1])} : i64"
+            )
         combine = {
             "min": lambda a, b: self._w.op(f"arith.minsi {a}, {b} : i64"),
             "max": lambda a, b: self._w.op(f"arith.maxsi {a}, {b} : i64"),
@@ -144,10 +158,12 @@ def _run(program: Program, name: str, steps: Sequence[Step]) -> str:
     slots = {dim: number for number, dim in reversed(list(enumerate(program.table)))}
     run = _Run(w, slots, len(program.inputs))
     most = max((len(s.places) + len(s.sizes) for s in steps), default=1)
-    record = w.op(f"llvm.alloca {w.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr")
+    record = w.op(
+        f"llvm.alloca {w.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr"
+    )
     for step in steps:
         run.step(step, record)
-    w.line(f"%done = llvm.mlir.constant(0 : i32) : i32\nllvm.return %done : i32")
+    w.line("%done = llvm.mlir.constant(0 : i32) : i32\nllvm.return %done : i32")
     parameters = "%ctx: !llvm.ptr" + (", %table: !llvm.ptr" if name == "run" else "")
     return f"llvm.func @{program.prefix}_{name}({parameters}) -> i32 {{\n{w.text()}\n}}"
 
@@ -169,7 +185,11 @@ class _Run:
         for position, (kind, value) in enumerate(values):
             w.store(value, kind, w.at(record, 8 * position))
         task = w.op(f"llvm.mlir.addressof @{step.symbol}_task : !llvm.ptr")
-        extent, grain, scratch = self._size(step.extent), w.constant(step.grain), w.constant(step.scratch)
+        extent, grain, scratch = (
+            self._size(step.extent),
+            w.constant(step.grain),
+            w.constant(step.scratch),
+        )
         w.line(
             f"llvm.call @xc_parallel_for(%ctx, {task}, {record}, {extent}, {grain}, {scratch}) : "
             "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64) -> ()"
@@ -184,7 +204,9 @@ class _Run:
 
     def _field(self, name: str) -> str:
         if name not in self._fields:
-            self._fields[name] = self._w.load(self._w.at("%ctx", _CONTEXT_OFFSETS[name]), "!llvm.ptr")
+            self._fields[name] = self._w.load(
+                self._w.at("%ctx", _CONTEXT_OFFSETS[name]), "!llvm.ptr"
+            )
         return self._fields[name]
 
     def _address(self, place: Place) -> str:

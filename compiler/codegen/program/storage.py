@@ -43,7 +43,9 @@ def _pack(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
     for i in order:
         size = _number(aligned(lives[i].size))
         taken = sorted(
-            (offsets[j], offsets[j] + _number(aligned(lives[j].size))) for j in offsets if lives[j].meets(lives[i])
+            (offsets[j], offsets[j] + _number(aligned(lives[j].size)))
+            for j in offsets
+            if lives[j].meets(lives[i])
         )
         at = 0
         for low, high in taken:
