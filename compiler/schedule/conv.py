@@ -88,7 +88,7 @@ class ConvSchedule:
         if min(numbers) < 1:
             raise ScheduleError(f"all of {numbers} must be positive")
         _check_problem(problem, lanes)
-        needed = (self.pixels + 1) * self.vectors + 1
+        needed = (self.pixels + 1) * self.vectors + 2
         if needed > registers:
             raise ScheduleError(
                 f"{self.pixels} pixels by {self.vectors} vectors need {needed} registers; "
@@ -317,7 +317,7 @@ def space(problem: ConvProblem, target: TargetNumbers) -> Iterator[ConvSchedule]
     lanes, registers = target.lanes(32), target.vector_registers
     blocks = ConvBlocking.of(problem, first, target).in_blocks
     for vectors in (1, 2, 3, 4):
-        for pixels in range(2, min(16, (registers - 1) // vectors - 1) + 1):
+        for pixels in range(2, min(16, (registers - 2) // vectors - 1) + 1):
             if pixels * vectors < registers // 2:
                 continue
             for tile_h in sorted({1, max(1, first.tile_h // 2), first.tile_h, 2 * first.tile_h}):
@@ -360,7 +360,7 @@ def _register_tile(out_vectors: int, image: int | None, target: TargetNumbers) -
     """Pixels and vectors of the register tile: few loads, nothing computed in vain, latency hidden."""
     best, result = 0.0, (1, 1)
     for vectors in (1, 2, 3, 4):
-        most = min(16, (target.vector_registers - 1) // vectors - 1)
+        most = min(16, (target.vector_registers - 2) // vectors - 1)
         for pixels in range(1, most + 1):
             tiles = ceil(image / pixels) if image else 0
             useful = 1.0
