@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 TEXT_LIMIT = 1000
-"""An expression whose text would be longer is refused with `DimTooComplex`."""
+"""An expression whose text would be longer is refused with `DimTooComplexError`."""
 
 _TERM_LIMIT = 256
 
 
-class DimTooComplex(ValueError):
+class DimTooComplexError(ValueError):
     """The expression would outgrow `TEXT_LIMIT`."""
 
 
@@ -85,7 +85,9 @@ class Expr:
         text = " ".join(texts)
         self._text = "-" + text[2:] if signs[0] == "-" else text[2:]
         if len(self._text) > TEXT_LIMIT:
-            raise DimTooComplex(f"a size would need an expression of {len(self._text)} characters")
+            raise DimTooComplexError(
+                f"a size would need an expression of {len(self._text)} characters"
+            )
 
     def __str__(self) -> str:
         return self._text
@@ -117,7 +119,7 @@ class Expr:
     def __mul__(self, other: Dim) -> Dim:
         others = _terms(other)
         if len(self.terms) * len(others) > _TERM_LIMIT:
-            raise DimTooComplex("a size would need a polynomial of too many terms")
+            raise DimTooComplexError("a size would need a polynomial of too many terms")
         total: dict[Monomial, int] = {}
         for left, factor in self.terms:
             for right, by in others:

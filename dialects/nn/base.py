@@ -102,6 +102,10 @@ class NnOp(Op):
         try:
             made.verify()
             made.set_types(LocalSizes())
+        except CompileError as error:
+            error.node = error.node or describe(made.location)
+            made.operation.erase()
+            raise
         except BaseException:
             made.operation.erase()
             raise

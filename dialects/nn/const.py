@@ -44,7 +44,7 @@ class Const(NnOp):
             KeyError: `weights` does not hold the constant.
         """
         key = weight_key(self.value)
-        return self._inline_array() if key is None else weights.get(key)
+        return dense_array(self.value, numpy_dtype(self.y)) if key is None else weights.get(key)
 
     @property
     def splat(self) -> bool:
@@ -53,7 +53,7 @@ class Const(NnOp):
 
     def scalar(self) -> np.generic:
         """The one value of all elements of a splat."""
-        return self._inline_array().reshape(-1)[0]
+        return dense_array(self.value, numpy_dtype(self.y)).reshape(-1)[0]
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -77,23 +77,32 @@ class Const(NnOp):
     def content(self, sizes: Sizes) -> Shape | None:
         if weight_key(self.value) is not None or numpy_dtype(self.y).kind == "c":
             return None
-        values = self._inline_array().reshape(-1).astype(object)
+        values = dense_array(self.value, numpy_dtype(self.y)).reshape(-1).astype(object)
         if not all(float(v).is_integer() for v in values):
             return None
         return tuple(int(v) for v in values)
 
-    def _inline_array(self) -> np.ndarray:
-        value, dtype = self.value, numpy_dtype(self.y)
-        assert isinstance(value, ir.DenseElementsAttr)
-        if dtype.isbuiltin == 1:
-            array = np.asarray(value)
-        else:
-            array = _read_text(str(value), dtype)
-        if value.is_splat:
-            array = np.broadcast_to(array.reshape(-1)[:1].reshape(()), self.dims)
-        array = array.reshape(self.dims)
-        array.flags.writeable = False
-        return array
+
+def dense_array(value: ir.Attribute, dtype: np.dtype) -> np.ndarray:
+    """The elements of a dense attribute as a read-only array; a splat has strides of 0."""
+    assert isinstance(value, ir.DenseElementsAttr)
+    array = np.asarray(value) if dtype.isbuiltin == 1 else _read_text(str(value), dtype)
+    shape = tuple(ir.RankedTensorType(value.type).shape)
+    array = (
+        np.broadcast_to(array.reshape(-1)[:1].reshape(()), shape)
+        if value.is_splat
+        else array.reshape(shape)
+    )
+    array.flags.writeable = False
+    return array
+
+
+def dense_attribute(array: np.ndarray) -> ir.Attribute:
+    """A dense attribute of the elements; of one element when all are the same."""
+    inline = _inline(array, tensor_type(array.shape, name_of(array.dtype)), limit=array.size)
+    if inline is None:
+        raise ValueError(f"no dense attribute holds {array.dtype}")
+    return inline
 
 
 def _read_text(text: str, dtype: np.dtype) -> np.ndarray:
@@ -109,7 +118,7 @@ def _read_text(text: str, dtype: np.dtype) -> np.ndarray:
     return np.array(elements, dtype)
 
 
-def _inline(array: np.ndarray, result: ir.Type) -> ir.Attribute | None:
+def _inline(array: np.ndarray, result: ir.Type, limit: int = INLINE_LIMIT) -> ir.Attribute | None:
     """The dense attribute of a splat or of few elements; None when the array is a weight."""
     if array.dtype.kind == "c":  # the bindings cannot read complex elements back
         return None
@@ -119,7 +128,7 @@ def _inline(array: np.ndarray, result: ir.Type) -> ir.Attribute | None:
         and (data.view(np.uint8).reshape(array.size, -1) == data[:1].view(np.uint8)).all()
     ):
         data = data[:1]
-    if data.size > INLINE_LIMIT:
+    if data.size > limit:
         return None
     text = f'"0x{data.tobytes().hex()}"' if data.size else ""
     return ir.Attribute.parse(f"dense<{text}> : {result}")

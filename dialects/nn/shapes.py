@@ -12,7 +12,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.support.dims import (
     Dim,
-    DimTooComplex,
+    DimTooComplexError,
     bounds,
     broadcast_dims,
     maximum,
@@ -119,7 +119,7 @@ class _Sizes:
         except CompileError as error:
             error.node = error.node or self._node()
             raise
-        except DimTooComplex as error:
+        except DimTooComplexError as error:
             raise CompileError("XC2008", str(error), node=self._node()) from error
         finally:
             self._current = outer
@@ -147,7 +147,7 @@ def _small_content(op: NnOp, sizes: _Sizes) -> Shape | None:
         return None
     try:
         content = op.content(sizes)
-    except (DimTooComplex, ZeroDivisionError):
+    except (DimTooComplexError, ZeroDivisionError):
         return None
     expected = shape[0] if shape else 1
     assert content is None or len(content) == expected, f"{op.NAME}: {content} for shape {shape}"

@@ -1,0 +1,309 @@
+"""Elementwise ops of two operands: arithmetic, comparison, logic, bits."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from xcompile.compiler.ir.dtypes import bits_of, is_float, is_integer
+from xcompile.compiler.support.dims import (
+    Dim,
+    bounds,
+    known_nonnegative,
+    known_positive,
+    maximum,
+    minimum,
+)
+from xcompile.dialects.nn.base import dtype_of, nn
+from xcompile.dialects.nn.elementwise import Binary, check_kind
+from xcompile.dialects.nn.numeric import convert, trunc_divide
+
+
+@nn.op("add")
+class Add(Binary):
+    """`a + b`; integers wrap. ONNX Add, Sum."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a + b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a + b
+
+
+@nn.op("sub")
+class Sub(Binary):
+    """`a - b`; integers wrap. ONNX Sub."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a - b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a - b
+
+
+@nn.op("mul")
+class Mul(Binary):
+    """`a * b`; integers wrap. ONNX Mul."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a * b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a * b
+
+
+@nn.op("div")
+class Div(Binary):
+    """`a / b`. ONNX Div.
+
+    Integers round toward zero. ONNX does not say what `x / 0` and the least integer divided by -1 are: here
+    they are 0 and the least integer, on every target.
+    """
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a / b if a.dtype.kind == "f" else trunc_divide(a, b)
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        if isinstance(a, int) and isinstance(b, int):
+            if b == 0 or (is_float(dtype_of(self.y)) and a % b):
+                return None
+            return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        if not known_positive(b) and not (known_nonnegative(b) and b != 0):
+            return None
+        quotient = a // b
+        if is_float(dtype_of(self.y)):
+            return quotient if quotient * b == a else None
+        return quotient if known_nonnegative(a) or quotient * b == a else None
+
+
+@nn.op("mod")
+class Mod(Binary):
+    """Remainder of `a / b`. ONNX Mod.
+
+    The sign is the divisor's, or the dividend's with `fmod` (always so for floats). Integer `x mod 0` is 0.
+    """
+
+    fmod: bool = False
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.fmod(a, b) if self.fmod or a.dtype.kind == "f" else np.mod(a, b)
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a % b if known_nonnegative(a) and known_positive(b) else None
+
+
+@nn.op("pow")
+class Pow(Binary):
+    """`a` to the power `b`, in the dtype of `a`. ONNX Pow.
+
+    The dtypes may differ. Integers to integer powers wrap; to a negative power they are 1 / a^|b| rounded toward
+    zero (0 for a = 0). Integers to float powers are computed in float64 and truncated.
+    """
+
+    def verify(self) -> None:
+        for value in (self.a, self.b):
+            check_kind(self, dtype_of(value))
+
+    def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+                return _integer_power(a, b)
+            return convert(np.power(a.astype(np.float64), b.astype(np.float64)), a.dtype)
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        if b == 2:
+            return a * a
+        return a**b if isinstance(a, int) and isinstance(b, int) and 0 <= b < 64 else None
+
+
+def _integer_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    exponent = np.abs(b.astype(np.int64)) if b.dtype.kind == "i" else b
+    power = np.power(a, exponent.astype(np.uint64), dtype=a.dtype, casting="unsafe")
+    return np.where(b < 0, trunc_divide(np.ones_like(power), power), power).astype(a.dtype)
+
+
+@nn.op("maximum")
+class Maximum(Binary):
+    """The greater; NaN when one is NaN. ONNX Max (a chain for more than two operands)."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.maximum(a, b)
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return maximum(a, b)
+
+
+@nn.op("minimum")
+class Minimum(Binary):
+    """The lesser; NaN when one is NaN. ONNX Min (a chain for more than two operands)."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.minimum(a, b)
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return minimum(a, b)
+
+
+@nn.op("prelu")
+class PRelu(Binary):
+    """`a` where it is at least 0, else `a * b`; `b` (the slope) broadcasts to `a`. ONNX PRelu."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(a < 0, a * b, a)
+
+
+class Comparison(Binary):
+    """Base of ops with a bool result; comparisons with NaN are false."""
+
+    def dtypes(self) -> Sequence[str]:
+        return ["i1"]
+
+    def difference(self, a: Dim, b: Dim) -> tuple[float, float]:
+        """Between what numbers `a - b` lies."""
+        return bounds(a - b)
+
+
+@nn.op("equal")
+class Equal(Comparison):
+    """`a == b`. ONNX Equal."""
+
+    KINDS: ClassVar[str] = "any"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a == b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        low, high = self.difference(a, b)
+        if low > 0 or high < 0:
+            return 0
+        return 1 if low == high == 0 else None
+
+
+@nn.op("less")
+class Less(Comparison):
+    """`a < b`. ONNX Less."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a < b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        low, high = self.difference(a, b)
+        return 1 if high < 0 else 0 if low >= 0 else None
+
+
+@nn.op("less_equal")
+class LessEqual(Comparison):
+    """`a <= b`. ONNX LessOrEqual."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a <= b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        low, high = self.difference(a, b)
+        return 1 if high <= 0 else 0 if low > 0 else None
+
+
+@nn.op("greater")
+class Greater(Comparison):
+    """`a > b`. ONNX Greater."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a > b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        low, high = self.difference(a, b)
+        return 1 if low > 0 else 0 if high <= 0 else None
+
+
+@nn.op("greater_equal")
+class GreaterEqual(Comparison):
+    """`a >= b`. ONNX GreaterOrEqual."""
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a >= b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        low, high = self.difference(a, b)
+        return 1 if low >= 0 else 0 if high < 0 else None
+
+
+@nn.op("and")
+class And(Binary):
+    """Logical and of bools. ONNX And."""
+
+    KINDS: ClassVar[str] = "bool"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a & b
+
+
+@nn.op("or")
+class Or(Binary):
+    """Logical or of bools. ONNX Or."""
+
+    KINDS: ClassVar[str] = "bool"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a | b
+
+
+@nn.op("xor")
+class Xor(Binary):
+    """Exclusive or of bools. ONNX Xor."""
+
+    KINDS: ClassVar[str] = "bool"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a ^ b
+
+
+@nn.op("bitwise_and")
+class BitwiseAnd(Binary):
+    """And of the bits of integers. ONNX BitwiseAnd."""
+
+    KINDS: ClassVar[str] = "integer"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a & b
+
+
+@nn.op("bitwise_or")
+class BitwiseOr(Binary):
+    """Or of the bits of integers. ONNX BitwiseOr."""
+
+    KINDS: ClassVar[str] = "integer"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a | b
+
+
+@nn.op("bitwise_xor")
+class BitwiseXor(Binary):
+    """Exclusive or of the bits of integers. ONNX BitwiseXor."""
+
+    KINDS: ClassVar[str] = "integer"
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a ^ b
+
+
+@nn.op("bit_shift")
+class BitShift(Binary):
+    """Unsigned integers shifted by `b` bits; zeros come in, also for shifts as wide as the type. ONNX BitShift."""
+
+    left: bool
+
+    KINDS: ClassVar[str] = "integer"
+
+    def verify(self) -> None:
+        super().verify()
+        if not is_integer(dtype_of(self.a)) or not dtype_of(self.a).startswith("ui"):
+            raise self.error(
+                "XC2002", f"bits are shifted in unsigned integers, not in {dtype_of(self.a)}"
+            )
+
+    def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        width = bits_of(dtype_of(self.a))
+        by = np.minimum(b, b.dtype.type(width - 1))
+        shifted = np.left_shift(a, by) if self.left else np.right_shift(a, by)
+        return np.where(b >= width, 0, shifted)

@@ -1,0 +1,285 @@
+"""Ops that read elements at indices that are data, and ops whose result size is data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from xcompile.compiler.ir.op import Operand, Result
+from xcompile.compiler.support.dims import Dim
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
+
+
+def checked(indices: np.ndarray, size: int) -> np.ndarray:
+    """Indices counted from the front; negative ones count from the back.
+
+    Raises:
+        IndexError: one is not in [-size, size).
+    """
+    wide = indices.astype(np.int64)
+    if wide.size and not ((wide >= -size) & (wide < size)).all():
+        worst = wide[(wide < -size) | (wide >= size)].reshape(-1)[0]
+        raise IndexError(f"index {worst} is out of range for {size} elements")
+    return np.where(wide < 0, wide + size, wide)
+
+
+class Indexed(NnOp):
+    """Base of ops with integer `indices` as second operand."""
+
+    def verify(self) -> None:
+        if dtype_of(self.operands[1]) not in ("i32", "i64"):
+            raise self.error(
+                "XC2002", f"indices are int32 or int64, not {dtype_of(self.operands[1])}"
+            )
+
+
+@nn.op("gather")
+class Gather(Indexed):
+    """The slices of `x` along `axis` that `indices` name; their shape takes the axis's place. ONNX Gather."""
+
+    x: Operand
+    indices: Operand
+    y: Result
+    axis: int = 0
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        axis = axis_of(self, self.axis, len(shape))
+        return [(*shape[:axis], *sizes.shape(self.indices), *shape[axis + 1 :])]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        content, indices = sizes.content(self.x), sizes.content(self.indices)
+        if content is None or indices is None or rank_of(self.x) != 1:
+            return None
+        if not all(isinstance(i, int) and -len(content) <= i < len(content) for i in indices):
+            return None
+        return tuple(content[int(i)] for i in indices)  # type: ignore[arg-type]
+
+    def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        return np.take(x, checked(indices, x.shape[self.axis]), self.axis)
+
+
+@nn.op("gather_elements")
+class GatherElements(Indexed):
+    """At each place of `indices` the element of `x` there, but at that index of `axis`. ONNX GatherElements."""
+
+    x: Operand
+    indices: Operand
+    y: Result
+    axis: int = 0
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        axis_of(self, self.axis, rank_of(self.x))
+        if rank_of(self.x) != rank_of(self.indices):
+            raise self.error("XC2003", "the operand and the indices differ in rank")
+        return [sizes.shape(self.indices)]
+
+    def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        at = list(np.indices(indices.shape))
+        at[self.axis] = checked(indices, x.shape[self.axis])
+        return x[tuple(at)]
+
+
+@nn.op("gather_nd")
+class GatherND(Indexed):
+    """The parts of `x` at the coordinates in the last axis of `indices`. ONNX GatherND.
+
+    The first `batch_dims` axes of both are paired. int64 indices.
+    """
+
+    x: Operand
+    indices: Operand
+    y: Result
+    batch_dims: int = 0
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape, indices, batch = sizes.shape(self.x), sizes.shape(self.indices), self.batch_dims
+        depth = indices[-1] if indices else None
+        if not isinstance(depth, int):
+            raise self.error("XC2010", "the last axis of the indices must have a fixed size")
+        if (
+            not 0 <= batch < min(len(shape), len(indices))
+            or depth > len(shape) - batch
+            or depth < 1
+        ):
+            raise self.error(
+                "XC2007", f"{depth} indices and {batch} batch axes do not fit {len(shape)} axes"
+            )
+        paired: list[Dim] = [
+            sizes.equal(a, b, "batch axes of operand and indices")
+            for a, b in zip(shape[:batch], indices[:batch], strict=True)
+        ]
+        return [(*paired, *indices[batch:-1], *shape[batch + depth :])]
+
+    def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        batch, depth = self.batch_dims, indices.shape[-1]
+        at: list[Any] = []
+        for axis in range(batch):
+            count = np.arange(x.shape[axis])
+            at.append(count.reshape([-1 if i == axis else 1 for i in range(indices.ndim - 1)]))
+        for i in range(depth):
+            at.append(checked(indices[..., i], x.shape[batch + i]))
+        return x[tuple(at)]
+
+
+@nn.op("one_hot")
+class OneHot(NnOp):
+    """`values[1]` where the new axis has the index, else `values[0]`. ONNX OneHot.
+
+    `depth` (one element) is the size of the axis, inserted at `axis` of the result. Indices from -depth to depth-1 count,
+    all others give no `values[1]`.
+    """
+
+    indices: Operand
+    depth: Operand
+    values: Operand
+    y: Result
+    axis: int = -1
+
+    def dtypes(self) -> Sequence[str]:
+        return [dtype_of(self.values)]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = list(sizes.shape(self.indices))
+        depth = sizes.content(self.depth)
+        shape.insert(
+            axis_of(self, self.axis, len(shape) + 1), depth[0] if depth else sizes.fresh("depth")
+        )
+        return [tuple(shape)]
+
+    def reference(self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
+        size = int(depth.reshape(()))
+        whole = (
+            np.trunc(indices.astype(np.float64)).astype(np.int64)
+            if indices.dtype.kind in "fV"
+            else indices
+        )
+        whole = whole.astype(np.int64)
+        inside = (whole >= -size) & (whole < size)
+        at = np.expand_dims(
+            np.where(inside, np.where(whole < 0, whole + size, whole), -1), self.axis
+        )
+        axis = self.axis % (indices.ndim + 1)
+        count = np.arange(size).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
+        return np.where(at == count, values[1], values[0])
+
+
+@nn.op("reverse_sequence")
+class ReverseSequence(NnOp):
+    """For each batch the first `lengths[batch]` steps in reverse, the rest as it is. ONNX ReverseSequence."""
+
+    x: Operand
+    lengths: Operand
+    y: Result
+    batch_axis: int = 1
+    time_axis: int = 0
+
+    def verify(self) -> None:
+        if {self.batch_axis, self.time_axis} != {0, 1}:
+            raise self.error("XC2007", "batch and time are axes 0 and 1, in one order or the other")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        sizes.equal(
+            shape[self.batch_axis], sizes.shape(self.lengths)[0], "batches of operand and lengths"
+        )
+        return [shape]
+
+    def reference(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        moved = np.moveaxis(x, (self.batch_axis, self.time_axis), (0, 1)).copy()
+        for batch, length in enumerate(lengths.tolist()):
+            if not 0 <= length <= moved.shape[1]:
+                raise IndexError(f"length {length} is out of range for {moved.shape[1]} steps")
+            moved[batch, :length] = moved[batch, :length][::-1]
+        return np.moveaxis(moved, (0, 1), (self.batch_axis, self.time_axis))
+
+
+@nn.op("compress")
+class Compress(NnOp):
+    """The slices along `axis` (of the flat operand when None) where `condition` is true. ONNX Compress.
+
+    A condition shorter than the axis leaves out the rest.
+    """
+
+    x: Operand
+    condition: Operand
+    y: Result
+    axis: int | None = None
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = list(sizes.shape(self.x))
+        chosen = sizes.fresh("compress")
+        if self.axis is None:
+            return [(chosen,)]
+        shape[axis_of(self, self.axis, len(shape))] = chosen
+        return [tuple(shape)]
+
+    def reference(self, x: np.ndarray, condition: np.ndarray) -> np.ndarray:
+        return np.compress(condition, x, self.axis)
+
+
+@nn.op("nonzero")
+class NonZero(NnOp):
+    """The coordinates of the elements that are not zero, in row-major order: int64 `[rank, count]`. ONNX NonZero.
+
+    A scalar counts as one element of one axis.
+    """
+
+    x: Operand
+    y: Result
+
+    def dtypes(self) -> Sequence[str]:
+        return ["i64"]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return [(rank_of(self.x), sizes.fresh("nonzero"))]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        if x.ndim == 0:
+            return np.zeros((0, int(x != 0)), np.int64)
+        return np.array(np.nonzero(x), np.int64)
+
+
+@nn.op("unique")
+class Unique(NnOp):
+    """The different elements, or slices along `axis`. ONNX Unique.
+
+    Results: the values, for each the index of its first occurrence, for each input element the index of
+    its value, and how often each occurs (int64). In ascending order with `ascending`, else of first occurrence.
+    """
+
+    x: Operand
+    y: Result
+    first: Result
+    inverse: Result
+    counts: Result
+    axis: int | None = None
+    ascending: bool = True
+
+    def dtypes(self) -> Sequence[str]:
+        return [dtype_of(self.x), "i64", "i64", "i64"]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        from xcompile.compiler.support.dims import product
+
+        shape, count = list(sizes.shape(self.x)), sizes.fresh("unique")
+        if self.axis is None:
+            return [(count,), (count,), (product(shape),), (count,)]
+        axis = axis_of(self, self.axis, len(shape))
+        before, shape[axis] = shape[axis], count
+        return [tuple(shape), (count,), (before,), (count,)]
+
+    def reference(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        y, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, axis=self.axis
+        )
+        inverse = inverse.reshape(-1)
+        if not self.ascending:
+            order = np.argsort(first, kind="stable")
+            y = np.take(y, order, 0 if self.axis is None else self.axis)
+            first, counts, inverse = (
+                first[order],
+                counts[order],
+                np.argsort(order, kind="stable")[inverse],
+            )
+        return y, *(a.astype(np.int64) for a in (first, inverse, counts))

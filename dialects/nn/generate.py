@@ -1,0 +1,129 @@
+"""Ops that fill or mask by position: constant_of_shape, eye_like, trilu, cumsum."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Operand, Result
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, nn, rank_of
+from xcompile.dialects.nn.const import dense_array
+from xcompile.dialects.nn.reshape import static_length
+from xcompile.dialects.nn.shapes import CONTENT_LIMIT
+
+
+@nn.op("constant_of_shape")
+class ConstantOfShape(NnOp):
+    """The one element of `value` (dense, one element) in the shape that is given as int64. ONNX ConstantOfShape."""
+
+    shape: Operand
+    y: Result
+    value: ir.Attribute
+
+    def dtypes(self) -> Sequence[str]:
+        return [str(self.value.type.element_type)]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.content(self.shape)
+        if shape is None:
+            return [tuple(sizes.fresh("fill") for _ in range(static_length(self, sizes, 0)))]
+        if any(isinstance(d, int) and d < 0 for d in shape):
+            raise self.error("XC2008", "a size is negative")
+        return [shape]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        shape = sizes.content(self.shape)
+        value = self.element().item()
+        if shape is None or len(shape) > 1 or not float(value).is_integer():
+            return None
+        count = shape[0] if shape else 1
+        return (int(value),) * count if isinstance(count, int) and count <= CONTENT_LIMIT else None
+
+    def element(self) -> np.ndarray:
+        """The element as an array of rank 0."""
+        return dense_array(self.value, DTYPES[self.dtypes()[0]]).reshape(())
+
+    def reference(self, shape: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(self.element(), [int(d) for d in shape])
+
+
+@nn.op("eye_like")
+class EyeLike(NnOp):
+    """Ones on the diagonal `k` (positive: above), zeros elsewhere, in the shape of the matrix `x`. ONNX EyeLike."""
+
+    x: Operand
+    y: Result
+    dtype: str
+    k: int = 0
+
+    def verify(self) -> None:
+        if rank_of(self.x) != 2:
+            raise self.error("XC2003", f"the operand must have 2 axes, not {rank_of(self.x)}")
+
+    def dtypes(self) -> Sequence[str]:
+        return [self.dtype]
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return [sizes.shape(self.x)]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.eye(*x.shape, k=self.k).astype(DTYPES[self.dtype])
+
+
+@nn.op("trilu")
+class Trilu(NnOp):
+    """The upper or lower triangle of the last two axes from diagonal `k` (int64 scalar, 0 when absent). ONNX Trilu."""
+
+    x: Operand
+    k: Operand | None
+    y: Result
+    upper: bool = True
+
+    def verify(self) -> None:
+        if rank_of(self.x) < 2:
+            raise self.error(
+                "XC2003", f"the operand must have 2 axes or more, not {rank_of(self.x)}"
+            )
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return [sizes.shape(self.x)]
+
+    def reference(self, x: np.ndarray, k: np.ndarray | None) -> np.ndarray:
+        rows, columns = x.shape[-2:]
+        diagonal = 0 if k is None else int(k.reshape(()))
+        distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+        keep = distance >= diagonal if self.upper else distance <= diagonal
+        return np.where(keep, x, np.zeros((), x.dtype))
+
+
+@nn.op("cumsum")
+class CumSum(NnOp):
+    """Running sums along `axis` (an integer scalar). ONNX CumSum.
+
+    With `exclusive` element i is the sum of those before it; with `reverse` sums run from the end.
+    """
+
+    x: Operand
+    axis: Operand
+    y: Result
+    exclusive: bool = False
+    reverse: bool = False
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        axis, shape = sizes.content(self.axis), sizes.shape(self.x)
+        if axis is not None and isinstance(axis[0], int):
+            axis_of(self, axis[0], len(shape))
+        return [shape]
+
+    def reference(self, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
+        along = int(axis.reshape(()))
+        if not -x.ndim <= along < x.ndim:
+            raise IndexError(f"axis {along} is out of range for {x.ndim} axes")
+        moved = np.moveaxis(x, along, 0)
+        moved = moved[::-1] if self.reverse else moved
+        total = np.cumsum(moved, 0, dtype=np.float64 if x.dtype.kind in "fV" else x.dtype)
+        if self.exclusive:
+            total = np.concatenate([np.zeros_like(total[:1]), total[:-1]])
+        total = total[::-1] if self.reverse else total
+        return np.moveaxis(total, 0, along).astype(x.dtype)

@@ -1,0 +1,286 @@
+"""Ops that give the same elements another shape or order."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from xcompile.compiler.ir.op import Operand, Result
+from xcompile.compiler.support.dims import Dim, product
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, nn, rank_of
+from xcompile.dialects.nn.elementwise import broadcast_shapes
+
+
+class DataMovement(NnOp):
+    """Base of ops that only move elements; a rank-1 `x` keeps its content through those that keep its order."""
+
+    def flat_content(self, sizes: Sizes) -> Shape | None:
+        """The content of the first operand, for ops that keep the order of the elements."""
+        return sizes.content(self.operands[0])
+
+
+def static_length(op: NnOp, sizes: Sizes, index: int) -> int:
+    """The number of elements of a rank-1 operand, which the rank of the result depends on."""
+    shape = sizes.shape(op.operands[index])
+    if len(shape) != 1 or not isinstance(shape[0], int):
+        raise op.error(
+            "XC2010",
+            f"operand {index} must be one-dimensional and of a fixed length",
+            help="the rank of a value must be known when the model is compiled",
+        )
+    return shape[0]
+
+
+@nn.op("reshape")
+class Reshape(DataMovement):
+    """The elements of `x` in order, in the shape that is given as int64. ONNX Reshape.
+
+    At most one size is -1 and follows from the others. A size of 0 takes that of `x` at its axis, or is 0 with
+    `allow_zero`.
+    """
+
+    x: Operand
+    shape: Operand
+    y: Result
+    allow_zero: bool = False
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        before, wanted = sizes.shape(self.x), sizes.content(self.shape)
+        if wanted is None:
+            return [tuple(sizes.fresh("reshape") for _ in range(static_length(self, sizes, 1)))]
+        after: list[Dim] = list(wanted)
+        for axis, size in enumerate(after):
+            if size == 0 and not self.allow_zero:
+                if axis >= len(before):
+                    raise self.error(
+                        "XC2007",
+                        f"size 0 at axis {axis} copies an axis that the operand does not have",
+                    )
+                after[axis] = before[axis]
+            elif isinstance(size, int) and size < -1:
+                raise self.error("XC2008", f"a size is {size}")
+        total = product(before)
+        if -1 in after:
+            rest = product(d for d in after if d != -1)
+            if after.count(-1) > 1 or rest == 0:
+                raise self.error(
+                    "XC2007", f"the size -1 does not follow from the others in {_text(after)}"
+                )
+            after[after.index(-1)] = total // rest
+        sizes.equal(
+            product(after),
+            total,
+            f"elements of the shape {_text(after)} and of the operand {_text(before)}",
+        )
+        return [tuple(after)]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        return self.flat_content(sizes)
+
+    def reference(self, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+        after = [int(d) for d in shape]
+        if not self.allow_zero:
+            after = [x.shape[i] if d == 0 else d for i, d in enumerate(after)]
+        return x.reshape(after)
+
+
+def _text(shape: Sequence[Dim]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+@nn.op("flatten")
+class Flatten(DataMovement):
+    """Two axes: the product of those before `axis`, and of the others. ONNX Flatten."""
+
+    x: Operand
+    y: Result
+    axis: int = 1
+
+    def verify(self) -> None:
+        rank = rank_of(self.x)
+        if not -rank <= self.axis <= rank:
+            raise self.error("XC2006", f"axis {self.axis} is out of range for {rank} axes")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        axis = self.axis + len(shape) if self.axis < 0 else self.axis
+        return [(product(shape[:axis]), product(shape[axis:]))]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        axis = self.axis + x.ndim if self.axis < 0 else self.axis
+        return x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
+
+
+@nn.op("squeeze")
+class Squeeze(DataMovement):
+    """Without the axes `axes`, each of size 1; without all axes of size 1 when None. ONNX Squeeze."""
+
+    x: Operand
+    y: Result
+    axes: tuple[int, ...] | None = None
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        if self.axes is None:
+            if not all(isinstance(d, int) for d in shape):
+                raise self.error("XC2010", "squeeze without axes needs an operand of fixed size")
+            return [tuple(d for d in shape if d != 1)]
+        axes = {axis_of(self, axis, len(shape)) for axis in self.axes}
+        for axis in axes:
+            sizes.equal(shape[axis], 1, f"axis {axis} is removed, which must have size 1")
+        return [tuple(d for i, d in enumerate(shape) if i not in axes)]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        return self.flat_content(sizes)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.squeeze(x, self.axes)
+
+
+@nn.op("unsqueeze")
+class Unsqueeze(DataMovement):
+    """With new axes of size 1 at the places `axes` of the result. ONNX Unsqueeze."""
+
+    x: Operand
+    y: Result
+    axes: tuple[int, ...]
+
+    def verify(self) -> None:
+        rank = rank_of(self.x) + len(self.axes)
+        if len({axis_of(self, axis, rank) for axis in self.axes}) < len(self.axes):
+            raise self.error("XC2007", f"the axes {self.axes} name one place twice")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = list(sizes.shape(self.x))
+        rank = len(shape) + len(self.axes)
+        for axis in sorted(axis_of(self, axis, rank) for axis in self.axes):
+            shape.insert(axis, 1)
+        return [tuple(shape)]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        return self.flat_content(sizes)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.expand_dims(x, self.axes)
+
+
+@nn.op("transpose")
+class Transpose(DataMovement):
+    """Axis i of the result is axis `perm[i]` of `x`. ONNX Transpose."""
+
+    x: Operand
+    y: Result
+    perm: tuple[int, ...]
+
+    def verify(self) -> None:
+        if sorted(self.perm) != list(range(rank_of(self.x))):
+            raise self.error("XC2007", f"{self.perm} is no permutation of {rank_of(self.x)} axes")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        return [tuple(shape[axis] for axis in self.perm)]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        return self.flat_content(sizes)  # rank 0 or 1
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.transpose(x, self.perm)
+
+
+@nn.op("expand")
+class Expand(NnOp):
+    """`x` broadcast with the shape that is given as int64; either may have the 1. ONNX Expand."""
+
+    x: Operand
+    shape: Operand
+    y: Result
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        before, wanted = sizes.shape(self.x), sizes.content(self.shape)
+        if wanted is None:
+            rank = max(len(before), static_length(self, sizes, 1))
+            return [tuple(sizes.fresh("expand") for _ in range(rank))]
+        for size in wanted:
+            if isinstance(size, int) and size < 0:
+                raise self.error("XC2008", f"a size is {size}")
+        return [broadcast_shapes(self, sizes, [before, wanted])]
+
+    def content(self, sizes: Sizes) -> Shape | None:
+        content, shape = sizes.content(self.x), sizes.shape(self.y)
+        if content is None or len(content) != 1 or not all(isinstance(d, int) for d in shape):
+            return (
+                content
+                if content is not None and len(shape) == 1 and shape[0] == len(content)
+                else None
+            )
+        return content * int(shape[0]) if shape else content  # type: ignore[arg-type]
+
+    def reference(self, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))
+
+
+class BlockMove(NnOp):
+    """Base of the two ops that exchange channels and blocks of pixels in `[n, c, h, w]`."""
+
+    def check_block(self, block: int) -> None:
+        """Raise unless the block is positive and the operand has four axes."""
+        if block < 1:
+            raise self.error("XC2007", f"the block size is {block}")
+        if rank_of(self.operands[0]) != 4:
+            raise self.error(
+                "XC2003", f"the operand must have 4 axes, not {rank_of(self.operands[0])}"
+            )
+
+
+@nn.op("depth_to_space")
+class DepthToSpace(BlockMove):
+    """Channels become blocks of pixels: `[n, c b b, h, w]` to `[n, c, h b, w b]`. ONNX DepthToSpace.
+
+    `mode` says how a channel counts: "DCR" (row of the block, column, then c) or "CRD" (c, row, column).
+    """
+
+    x: Operand
+    y: Result
+    block: int
+    mode: str = "DCR"
+
+    def verify(self) -> None:
+        self.check_block(self.block)
+        if self.mode not in ("DCR", "CRD"):
+            raise self.error("XC2007", f"mode is 'DCR' or 'CRD', not '{self.mode}'")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        n, c, h, w = sizes.shape(self.x)
+        square = self.block**2
+        sizes.equal(c // square * square, c, f"channels must be a multiple of {square}")
+        return [(n, c // square, h * self.block, w * self.block)]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        (n, c, h, w), b = x.shape, self.block
+        if self.mode == "DCR":
+            blocks = x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+        else:
+            blocks = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return blocks.reshape(n, c // b**2, h * b, w * b)
+
+
+@nn.op("space_to_depth")
+class SpaceToDepth(BlockMove):
+    """Blocks of pixels become channels: `[n, c, h b, w b]` to `[n, b b c, h, w]`. ONNX SpaceToDepth."""
+
+    x: Operand
+    y: Result
+    block: int
+
+    def verify(self) -> None:
+        self.check_block(self.block)
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        (n, c, h, w), b = sizes.shape(self.x), self.block
+        for size in (h, w):
+            sizes.equal(size // b * b, size, f"height and width must be multiples of {b}")
+        return [(n, c * b**2, h // b, w // b)]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        (n, c, h, w), b = x.shape, self.block
+        blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+        return blocks.reshape(n, c * b**2, h // b, w // b)
