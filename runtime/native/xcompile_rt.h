@@ -97,19 +97,19 @@ typedef enum xc_status {
 } xc_status;
 
 /* Makes a handle. threads = 0 takes xc_default_threads(). Null on failure; status may be null. */
-xc_model *xc_model_create(int64_t threads, int32_t *status);
-void xc_model_destroy(xc_model *model);
+XC_API xc_model *xc_model_create(int64_t threads, int32_t *status);
+XC_API void xc_model_destroy(xc_model *model);
 /* Sizes of all outputs, concatenated, for the sizes of all inputs, concatenated. */
-int32_t xc_model_shapes(xc_model *model, const int64_t *input_dims, int64_t *output_dims);
+XC_API int32_t xc_model_shapes(xc_model *model, const int64_t *input_dims, int64_t *output_dims);
 /* Bytes of arena and scratch that a run at these sizes needs, or a negative check number. */
-int64_t xc_model_required_bytes(xc_model *model, const int64_t *input_dims);
+XC_API int64_t xc_model_required_bytes(xc_model *model, const int64_t *input_dims);
 /* Runs the model. Any number of threads may use one handle at once. `arena` may be null: the handle then
  * keeps memory of its own, and allocates none from the second call at the same sizes. */
-int32_t xc_model_run(xc_model *model, const xc_tensor *inputs, int64_t input_count, xc_tensor *outputs,
-                     int64_t output_count, void *arena, uint64_t arena_bytes);
+XC_API int32_t xc_model_run(xc_model *model, const xc_tensor *inputs, int64_t input_count,
+                            xc_tensor *outputs, int64_t output_count, void *arena, uint64_t arena_bytes);
 /* The pool for every handle of this library from now on; null goes back to the library's own. */
-void xc_model_set_pool(xc_pool *pool);
-const char *xc_model_status_text(int32_t status);
+XC_API void xc_model_set_pool(xc_pool *pool);
+XC_API const char *xc_model_status_text(int32_t status);
 
 #ifdef __cplusplus
 }

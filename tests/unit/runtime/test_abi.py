@@ -148,7 +148,7 @@ def test_damaged_json_never_does_worse_than_the_error() -> None:
             Manifest.from_json(bytes(damaged[: choose.randint(0, len(damaged))]))
         except RuntimeModelError as error:
             codes.add(error.code)
-    assert codes == {"XC7002", "XC7003"}
+    assert codes <= {"XC7002", "XC7003"}
 
 
 @pytest.mark.parametrize("prefix", ["m", "_", "free", "Model_2", "a" * 64])

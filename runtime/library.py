@@ -1,0 +1,151 @@
+"""Opens compiled libraries.
+
+Loading a library runs the code in it: load only what you would run. What is checked here (format, hash,
+version, machine, CPU features) protects from damage and mistakes, not from whoever made the file.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+
+from xcompile.runtime import native_library
+from xcompile.runtime.abi import Manifest
+from xcompile.runtime.elf_image import MACHINES, SHARED_OBJECT, ElfImage
+from xcompile.runtime.errors import RuntimeModelError, shorten
+from xcompile.runtime.executable import Executable, ModelEntry
+from xcompile.runtime.library_format import verify
+
+
+def load(
+    source: str | Path | bytes | bytearray | memoryview,
+    *,
+    threads: int | None = None,
+    pool: native_library.Pool | None = None,
+    poison: bool = False,
+) -> Executable:
+    """Opens a compiled library.
+
+    Everything is checked before the system's loader sees the file. The code is unloaded when the last
+    reference to the executable is gone.
+
+    Args:
+        source: the path of the library, or its content, which then touches no disk.
+        threads: see `Executable`.
+        pool: see `Executable`.
+        poison: see `Executable`.
+
+    Raises:
+        RuntimeModelError: XC7002 when the file cannot be read, is no compiled model or was changed, XC7003 when
+            it was compiled for another machine, CPU or version.
+    """
+    descriptor = _open(source)
+    try:
+        manifest = _check(descriptor)
+        library = LoadedLibrary(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    prefix = manifest.prefix
+    entry = ModelEntry(
+        prepare=library.address(f"{prefix}_prepare"),
+        run=library.address(f"{prefix}_run"),
+        init=library.address(f"{prefix}_init"),
+        keep_alive=library,
+    )
+    weights = library.address(f"{prefix}_weights")
+    return Executable(entry, manifest, weights, threads=threads, pool=pool, poison=poison)
+
+
+def read_manifest(source: str | Path | bytes | bytearray | memoryview) -> Manifest:
+    """What a library says of itself, for any machine and without loading it.
+
+    Raises:
+        RuntimeModelError: XC7002, XC7003 as for `load`, but for the machine and its CPU.
+    """
+    descriptor = _open(source)
+    try:
+        return _verify(descriptor)[1]
+    finally:
+        os.close(descriptor)
+
+
+class LoadedLibrary:
+    """A shared library in this process, none of whose names others can see.
+
+    It is opened through its descriptor: the loader knows libraries by name, and would give the old one for
+    a path at which a new one has been written since.
+
+    Args:
+        descriptor: of the open file; owned by this object once it exists.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        try:
+            handle = _ctypes.dlopen(f"/proc/self/fd/{descriptor}", os.RTLD_LOCAL | os.RTLD_NOW)
+        except OSError as error:
+            what = f"the system cannot load the library ({shorten(str(error), 200)})"
+            raise RuntimeModelError("XC7002", what) from None
+        self._handle = handle
+        weakref.finalize(self, _unload, handle, descriptor).atexit = False
+
+    def address(self, name: str) -> int:
+        """The address of an exported function or object."""
+        return _ctypes.dlsym(self._handle, name)
+
+
+def _unload(handle: int, descriptor: int) -> None:
+    _ctypes.dlclose(handle)
+    os.close(descriptor)
+
+
+def _open(source: str | Path | bytes | bytearray | memoryview) -> int:
+    """A descriptor of the file, or of one in memory with the content."""
+    try:
+        if isinstance(source, str | Path):
+            return os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.memfd_create("xcompile-model", os.MFD_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise RuntimeModelError("XC7002", f"the library cannot be read ({error})") from None
+    try:
+        content = memoryview(source).cast("B")
+        while content:
+            content = content[os.write(descriptor, content) :]
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _verify(descriptor: int) -> tuple[ElfImage, Manifest]:
+    try:
+        content = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # a folder, a pipe, an empty file
+        raise RuntimeModelError("XC7002", f"the library cannot be read ({error})") from None
+    with content, memoryview(content) as view:
+        return verify(view)
+
+
+def _check(descriptor: int) -> Manifest:
+    image, manifest = _verify(descriptor)
+    architecture = MACHINES.get(image.machine, f"machine {image.machine}")
+    if image.kind != SHARED_OBJECT:
+        raise RuntimeModelError("XC7002", "the file is not a shared library")
+    if architecture != native_library.host_architecture():
+        raise RuntimeModelError(
+            "XC7003",
+            f"the library is for {architecture}, this is {native_library.host_architecture()}",
+        )
+    missing = [name for name in manifest.features if not native_library.cpu_has(name)]
+    if missing:
+        raise RuntimeModelError(
+            "XC7003",
+            f"the library was compiled for '{manifest.target}' and needs the CPU features "
+            f"{shorten(', '.join(missing), 200)}, which this machine lacks",
+            help="compile it for a target this machine has",
+        )
+    return manifest
