@@ -7,7 +7,7 @@ version, machine, CPU features) protects from damage and mistakes, not from whoe
 from __future__ import annotations
 
 import _ctypes
-import ctypes
+import itertools
 import mmap
 import os
 import weakref
@@ -19,6 +19,8 @@ from xcompile.runtime.elf_image import MACHINES, SHARED_OBJECT, ElfImage
 from xcompile.runtime.errors import RuntimeModelError, shorten
 from xcompile.runtime.executable import Executable, ModelEntry
 from xcompile.runtime.library_format import verify
+
+_loads = itertools.count()
 
 
 def load(
@@ -77,8 +79,8 @@ def read_manifest(source: str | Path | bytes | bytearray | memoryview) -> Manife
 class LoadedLibrary:
     """A shared library in this process, none of whose names others can see.
 
-    It is opened through its descriptor: the loader knows libraries by name, and would give the old one for
-    a path at which a new one has been written since.
+    It is opened through its descriptor, by a name never used before: the loader remembers libraries by name, and
+    would give the old one for a path, or for the number of a descriptor, under which it ever found one.
 
     Args:
         descriptor: of the open file; owned by this object once it exists.
@@ -86,7 +88,7 @@ class LoadedLibrary:
 
     def __init__(self, descriptor: int) -> None:
         try:
-            handle = _ctypes.dlopen(f"/proc/self/fd/{descriptor}", os.RTLD_LOCAL | os.RTLD_NOW)
+            handle = _ctypes.dlopen(_new_name(descriptor), os.RTLD_LOCAL | os.RTLD_NOW)
         except OSError as error:
             what = f"the system cannot load the library ({shorten(str(error), 200)})"
             raise RuntimeModelError("XC7002", what) from None
@@ -96,6 +98,12 @@ class LoadedLibrary:
     def address(self, name: str) -> int:
         """The address of an exported function or object."""
         return _ctypes.dlsym(self._handle, name)
+
+
+def _new_name(descriptor: int) -> str:
+    """A path of the open file that no other call returns: a count, as steps that lead nowhere."""
+    steps = "".join(".//" if bit == "1" else "./" for bit in f"{next(_loads):b}")
+    return f"/proc/self/fd/{steps}{descriptor}"
 
 
 def _unload(handle: int, descriptor: int) -> None:
@@ -126,8 +134,9 @@ def _verify(descriptor: int) -> tuple[ElfImage, Manifest]:
         content = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # a folder, a pipe, an empty file
         raise RuntimeModelError("XC7002", f"the library cannot be read ({error})") from None
-    with content, memoryview(content) as view:
-        return verify(view)
+    return verify(
+        memoryview(content)
+    )  # closed when the last view is gone, also those in a traceback
 
 
 def _check(descriptor: int) -> Manifest:

@@ -1,5 +1,7 @@
 """The section of a compiled library that says what it is: hash, manifest, signature.
 
+Its layout, by offset in bytes:
+
 offset  0  magic
         8  length of the manifest in bytes, uint64
        16  offset of the signature, uint64

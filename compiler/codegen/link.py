@@ -191,15 +191,12 @@ def _run(command: list[str], folder: Path) -> None:
 
 def _finish(library: Path) -> None:
     """Checks that the library asks for nothing but libc, and seals it with its hash."""
-    with (
-        library.open("r+b") as file,
-        mmap.mmap(file.fileno(), 0) as content,
-        memoryview(content) as view,
-    ):
-        symbols = read_elf(view).symbols.values()
-        foreign = sorted(s.name for s in symbols if not s.defined and s.name not in _LIBC)
-        if foreign:
-            raise CompileError(
-                "XC7005", f"the model needs symbols that no library has: {', '.join(foreign)[:500]}"
-            )
-        library_format.seal(view)
+    with library.open("r+b") as file:
+        view = memoryview(mmap.mmap(file.fileno(), 0))  # closed when the last view of it is gone
+    symbols = read_elf(view).symbols.values()
+    foreign = sorted(s.name for s in symbols if not s.defined and s.name not in _LIBC)
+    if foreign:
+        raise CompileError(
+            "XC7005", f"the model needs symbols that no library has: {', '.join(foreign)[:500]}"
+        )
+    library_format.seal(view)

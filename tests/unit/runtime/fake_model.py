@@ -49,7 +49,7 @@ def model_object(
     folder: Path, prefix: str = "m", scale: int = 1, architecture: str = "x86_64"
 ) -> Path:
     """Compiles the model with a prefix and a factor."""
-    target = folder / f"{prefix}.{architecture}.o"
+    target = folder / f"{prefix}.{scale}.{architecture}.o"
     defines = (f"-DPREFIX={prefix}", f"-DSCALE={scale}")
     return compile_c(HERE / "fake_model.c", target, *defines, architecture=architecture)
 
