@@ -1,0 +1,1 @@
+"""The ONNX importer: the only part of the compiler that imports `onnx`."""

@@ -1,0 +1,148 @@
+"""What a converter sees of the node that it converts."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.base import NnOp, dtype_of, numpy_dtype, rank_of
+from xcompile.frontends.onnx.attributes import decode
+from xcompile.frontends.onnx.graph import ABSENT, Node
+from xcompile.frontends.onnx.values import Values
+
+Made = TypeVar("Made", bound=NnOp)
+Done = TypeVar("Done")
+_REQUIRED = object()
+
+
+class NodeContext:
+    """One node: its inputs as values of the IR, its attributes as Python values, and the way to
+    make
+    ops in its name.
+    """
+
+    def __init__(self, node: Node, values: Values) -> None:
+        self._node = node
+        self._values = values
+        self._location = ir.Location.name(node.name)
+
+    @property
+    def name(self) -> str:
+        """The model's name for the node, or the op type and the position."""
+        return self._node.name
+
+    @property
+    def op_type(self) -> str:
+        return self._node.op
+
+    @property
+    def opset(self) -> int:
+        """The version of the node's domain."""
+        return self._node.opset
+
+    @property
+    def location(self) -> ir.Location:
+        return self._location
+
+    # -- inputs and outputs ---------------------------------------------------------------------
+
+    @property
+    def input_count(self) -> int:
+        """The number of inputs listed, omitted ones included."""
+        return len(self._node.inputs)
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs listed, omitted ones included."""
+        return len(self._node.outputs)
+
+    def has_output(self, index: int) -> bool:
+        return index < self.outputs and self._node.outputs[index] != ABSENT
+
+    def has_input(self, index: int) -> bool:
+        return index < self.input_count and self._node.inputs[index] != ABSENT
+
+    def input(self, index: int) -> Value:
+        """The value of an input; CompileError XC1011 when it is omitted."""
+        if not self.has_input(index):
+            raise self.error("XC1011", f"input {index} of {self.op_type} is missing")
+        return self._values.value(self._node.inputs[index], self._location)
+
+    def optional(self, index: int) -> Value | None:
+        """The value of an input, None when it is omitted."""
+        return self.input(index) if self.has_input(index) else None
+
+    def inputs(self) -> list[Value]:
+        """All inputs of a variadic op; CompileError XC1011 when one is omitted."""
+        return [self.input(i) for i in range(self.input_count)]
+
+    def const(self, index: int) -> np.ndarray | None:
+        """The elements of an input that is a constant, else None (also when it is omitted). Read only."""
+        return self._values.array(self._node.inputs[index]) if self.has_input(index) else None
+
+    def const_ints(self, index: int) -> tuple[int, ...] | None:
+        """The elements of a constant integer vector or scalar, else None."""
+        array = self.const(index)
+        return None if array is None else tuple(int(v) for v in array.reshape(-1))
+
+    def dtype(self, index: int) -> str:
+        return dtype_of(self.input(index))
+
+    def rank(self, index: int) -> int:
+        return rank_of(self.input(index))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A possibly negative axis, normalized; CompileError XC2006 when it is out of range."""
+        if not -rank <= axis < rank:
+            raise self.error(
+                "XC2006", f"axis {axis} of {self.op_type} is out of range for rank {rank}"
+            )
+        return axis % rank
+
+    # -- attributes -----------------------------------------------------------------------------
+
+    @cached_property
+    def attrs(self) -> Mapping[str, Any]:
+        """All attributes that the node gives, as Python values: see `attributes.decode`."""
+        external = self._values.external
+        return {name: decode(a, external, self.name) for name, a in self._node.attributes.items()}
+
+    def attr(self, name: str, default: Any = _REQUIRED) -> Any:
+        """An attribute, or the default; CompileError XC1010 when it is missing without a default.
+
+        Types need no check: those of the default domain have been compared with the op's definition.
+        """
+        value = self.attrs.get(name, default)
+        if value is _REQUIRED:
+            raise self.error("XC1010", f"{self.op_type} needs the attribute '{name}'")
+        return value
+
+    # -- making ---------------------------------------------------------------------------------
+
+    def make(self, cls: type[Made], **fields: Any) -> Made:
+        """Create an op with the node's location."""
+        return cls.create(loc=self._location, **fields)
+
+    def constant(self, array: np.ndarray) -> Value:
+        """A constant value."""
+        return self._values.constant(np.asarray(array), self._location)
+
+    def scalar(self, value: float, like: Value) -> Value:
+        """A constant of rank 0 with the element type of another value."""
+        return self.constant(np.array(value).astype(numpy_dtype(like)))
+
+    def guarded(self, action: Callable[[], Done]) -> Done:
+        """The result of `action`, whose `CompileError` names this node if it names none."""
+        try:
+            return action()
+        except CompileError as error:
+            error.node = error.node or self.name
+            raise
+
+    def error(self, code: str, message: str, *, help: str | None = None) -> CompileError:
+        """An error about this node, to be raised."""
+        return CompileError(code, message, node=self.name, help=help)

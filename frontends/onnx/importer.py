@@ -1,0 +1,224 @@
+"""From an ONNX model to a module of the nn level.
+
+    module = import_onnx("model.onnx")
+
+`@main` takes the model's inputs in order (those without an initializer) and returns its outputs.
+The module carries the names that MLIR has no place for:
+
+    xc.inputs     = ["ids", "mask"]
+    xc.input_dims = ["batch,128", "batch,128"]     sizes as Dim text; one symbol, one size
+    xc.outputs    = ["logits"]
+
+Every op's location is the name of its node ("Conv_17", or the op type and the position when the
+node has no name).
+"""
+
+import keyword
+import os
+import re
+from collections.abc import Sequence
+
+import onnx
+
+from xcompile.compiler.ir.context import new_context
+from xcompile.compiler.ir.mlir import func, ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.support.dims import Dim, symbol
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.base import dtype_of, tensor_type
+from xcompile.frontends.onnx.attributes import has_graph
+from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.external import ExternalData
+from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, flatten
+from xcompile.frontends.onnx.reader import read_model
+from xcompile.frontends.onnx.registry import close_names, find_converter, load_converters
+from xcompile.frontends.onnx.schemas import check_dtypes, check_node
+from xcompile.frontends.onnx.tensors import dtype_name, element_count
+from xcompile.frontends.onnx.values import Values
+
+_NODES_NAMED = 5
+"""Nodes that the report of unsupported ops names for each op."""
+
+
+def import_onnx(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, *, name: str | None = None
+) -> Module:
+    """Import a model.
+
+    Args:
+        source: a path, the bytes of a file, or a parsed model. External data is found only from a
+            path.
+        name: the model's name for reports; the file's or the graph's when None.
+
+    Raises:
+        CompileError: XC1xxx when the model cannot be read or uses what is not supported (all
+            unsupported ops in one error), XC2xxx when a node contradicts its op's definition.
+    """
+    read = read_model(source)
+    load_converters()
+    graph = flatten(read.model)
+    _check_supported(graph)
+    for node in graph.nodes:
+        check_node(node)
+    with new_context(), ir.Location.unknown():
+        module = Module(ir.Module.create(), name=name or read.name)
+        _Importer(graph, module, ExternalData(read.folder)).run()
+    return module
+
+
+def _check_supported(graph: Graph) -> None:
+    """Report every op without a converter at once."""
+    missing: dict[tuple[str, str, int], list[str]] = {}
+    for node in graph.nodes:
+        if find_converter(node.domain, node.op, node.opset) is None or has_graph(node.attributes):
+            missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
+    if not missing:
+        return
+    lines: list[str] = []
+    for (domain, op, opset), nodes in missing.items():
+        named = ", ".join(f"'{n}'" for n in nodes[:_NODES_NAMED])
+        more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
+        close = close_names(domain, op)
+        hint = f"; known: {', '.join(close)}" if close else ""
+        version = f"opset {opset}" if opset else "no opset imported"
+        lines.append(f"{op} (domain '{domain or 'ai.onnx'}', {version}) at {named}{more}{hint}")
+    raise CompileError(
+        "XC1006",
+        f"{len(missing)} {'op is' if len(missing) == 1 else 'ops are'} not supported: "
+        + " | ".join(lines),
+    )
+
+
+class _Importer:
+    """Builds `@main` of one graph."""
+
+    def __init__(self, graph: Graph, module: Module, external: ExternalData) -> None:
+        self._graph = graph
+        self._module = module
+        self._values = Values(graph, module.weights, external)
+
+    def run(self) -> None:
+        shapes = self._input_shapes()
+        dtypes = [self._input_dtype(info) for _, info in self._graph.inputs]
+        types = [tensor_type(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+        with ir.InsertionPoint(self._module.module.body):
+            main = func.FuncOp("main", ir.FunctionType.get(types, []))
+        block = main.add_entry_block()
+        for (number, _), argument in zip(self._graph.inputs, block.arguments, strict=True):
+            self._values.define(number, argument)
+        with ir.InsertionPoint(block):
+            for node in self._graph.nodes:
+                self._convert(node)
+            unknown = ir.Location.unknown()
+            results = [self._values.value(number, unknown) for number, _ in self._graph.outputs]
+            func.ReturnOp(results)
+        main.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get(types, [r.type for r in results])
+        )
+        self._set_names([",".join(map(str, shape)) for shape in shapes])
+
+    def _convert(self, node: Node) -> None:
+        convert = find_converter(node.domain, node.op, node.opset)
+        assert convert is not None, "unsupported ops were reported before"
+        context = NodeContext(node, self._values)
+        check_dtypes(
+            node,
+            [context.dtype(i) if context.has_input(i) else None for i in range(len(node.inputs))],
+        )
+        results: Sequence[ir.Value] = context.guarded(lambda: convert(context))
+        wanted = max((i + 1 for i, v in enumerate(node.outputs) if v != ABSENT), default=0)
+        if len(results) < wanted:
+            raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
+        for number, result in zip(node.outputs, results, strict=False):
+            if number != ABSENT:
+                self._check_size(result, context)
+                self._values.define(number, result)
+
+    def _check_size(self, value: ir.Value, context: NodeContext) -> None:
+        kind = ir.ShapedType(value.type)
+        static = [kind.get_dim_size(i) for i in range(kind.rank) if not kind.is_dynamic_dim(i)]
+        context.guarded(
+            lambda: element_count(static, dtype_of(value), f"a result of {context.op_type}")
+        )
+
+    # -- inputs ---------------------------------------------------------------------------------
+
+    def _input_dtype(self, info: onnx.ValueInfoProto) -> str:
+        what = f"the input '{info.name}'"
+        if not info.type.HasField("tensor_type"):
+            raise CompileError(
+                "XC1012",
+                f"{what} is no tensor; sequences, maps and optional values are not supported",
+            )
+        return dtype_name(info.type.tensor_type.elem_type, what)
+
+    def _input_shapes(self) -> list[tuple[Dim, ...]]:
+        taken = {
+            d.dim_param for _, info in self._graph.inputs for d in info.type.tensor_type.shape.dim
+        }
+        symbols = _Symbols(taken)
+        return [self._input_shape(info, symbols) for _, info in self._graph.inputs]
+
+    def _input_shape(self, info: onnx.ValueInfoProto, symbols: "_Symbols") -> tuple[Dim, ...]:
+        what = f"the input '{info.name}'"
+        kind = info.type.tensor_type
+        if info.type.HasField("tensor_type") and not kind.HasField("shape"):
+            raise CompileError(
+                "XC2010",
+                f"{what} has no shape; its rank must be known",
+                help="declare its dimensions",
+            )
+        dims: list[Dim] = []
+        for axis, dim in enumerate(kind.shape.dim):
+            if (
+                dim.HasField("dim_value") and dim.dim_value != -1
+            ):  # -1 is some exporters' way to say "any"
+                dims.append(dim.dim_value)
+            elif dim.dim_param:
+                dims.append(symbols.of_param(dim.dim_param))
+            else:
+                dims.append(symbols.unnamed(info.name, axis))
+        static = [d for d in dims if isinstance(d, int)]
+        element_count(static, self._input_dtype(info), what)
+        return tuple(dims)
+
+    def _set_names(self, dims: list[str]) -> None:
+        attributes = self._module.module.operation.attributes
+        attributes["xc.inputs"] = _texts([info.name for _, info in self._graph.inputs])
+        attributes["xc.input_dims"] = _texts(dims)
+        attributes["xc.outputs"] = _texts([name for _, name in self._graph.outputs])
+
+
+class _Symbols:
+    """Symbols of the inputs' sizes: an identifier for each `dim_param`, a new one for each unnamed size."""
+
+    def __init__(self, params: set[str]) -> None:
+        self._taken = {p for p in params if _is_plain(p)}
+        self._of_param: dict[str, str] = {}
+
+    def of_param(self, param: str) -> Dim:
+        if param not in self._of_param:
+            self._of_param[param] = param if _is_plain(param) else self._new(param)
+        return symbol(self._of_param[param])
+
+    def unnamed(self, name: str, axis: int) -> Dim:
+        return symbol(self._new(f"{name}_dim{axis}"))
+
+    def _new(self, text: str) -> str:
+        base = "".join(c if c.isascii() and c.isalnum() else "_" for c in text[:40])
+        base = base if _is_plain(base) else f"s_{base}"
+        name, count = base, 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def _is_plain(text: str) -> bool:
+    word = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+    return word and len(text) <= 40 and not keyword.iskeyword(text)
+
+
+def _texts(texts: list[str]) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])

@@ -1,0 +1,48 @@
+"""The node cases of the ONNX backend suite: small models with inputs and expected outputs.
+
+The onnx package ships them as Python modules (`onnx/backend/test/case/node`) which make the models
+when they are loaded, in a few seconds.
+"""
+
+import functools
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx.backend.test.loader import load_model_tests
+
+
+@dataclass(frozen=True)
+class NodeCase:
+    """One model and what it computes.
+
+    Attributes:
+        name: the case's name, such as "test_conv_with_strides_padding".
+        model: the model.
+        data: pairs of input and expected output arrays (or lists and None for sequences and optional values).
+        rtol: relative tolerance that the suite asks for.
+        atol: absolute tolerance that the suite asks for.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    data: list[tuple[list[object], list[object]]]
+    rtol: float
+    atol: float
+
+    @property
+    def ops(self) -> set[str]:
+        """The op types, with their domain when it is not the default one."""
+        return {f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in self.model.graph.node}
+
+
+@functools.cache
+def node_cases() -> tuple[NodeCase, ...]:
+    """All node cases, by name."""
+    np.random.seed(0)  # the cases draw inputs while they are made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = load_model_tests(kind="node")
+    cases = [NodeCase(c.name, c.model, c.data_sets, c.rtol, c.atol) for c in loaded]
+    return tuple(sorted(cases, key=lambda case: case.name))
