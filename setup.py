@@ -14,7 +14,7 @@ LINKS = ("compiler", "dialects", "passes", "runtime", "frontends")
 
 sys.path.insert(0, str(ROOT))  # a PEP 517 build does not have the project's folder on the path
 
-from build_native import SOURCES, build_native  # noqa: E402
+from build_native import build_native  # noqa: E402
 
 
 def repair_links() -> None:
@@ -35,8 +35,7 @@ class BuildPy(build_py):
     """Builds the C runtime first, so that its objects are found as package data."""
 
     def run(self) -> None:
-        if any(SOURCES.glob("*.c")):
-            build_native()
+        build_native()
         super().run()
 
 

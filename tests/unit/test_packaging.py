@@ -47,6 +47,14 @@ def test_the_package_links_to_the_top_level_folder(name: str) -> None:
     assert (link / "__init__.py").is_file()
 
 
+def test_the_prebuilt_runtime_is_not_older_than_its_sources() -> None:
+    built = list((NATIVE / "prebuilt").glob("*/*"))
+    if not built:
+        pytest.skip("the C runtime is not built here")
+    newest = max(path.stat().st_mtime for path in NATIVE.glob("*.[ch]"))
+    assert min(path.stat().st_mtime for path in built) >= newest, "run python build_native.py"
+
+
 def test_a_wheel_of_a_zip_download_holds_the_package_and_nothing_else(
     zip_download: Path, tmp_path: Path
 ) -> None:
@@ -62,7 +70,6 @@ def test_a_wheel_of_a_zip_download_holds_the_package_and_nothing_else(
     assert {top for top in tops if not top.endswith(".dist-info")} == {"xcompile"}
 
 
-@pytest.mark.skipif(not any(NATIVE.glob("*.c")), reason="the C runtime is not there yet")
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
 def test_a_wheel_holds_the_c_runtime(zip_download: Path, tmp_path: Path, arch: str) -> None:
     with zipfile.ZipFile(build("wheel", zip_download, tmp_path / "out")) as opened:
