@@ -7,7 +7,7 @@ input is first copied to scratch memory ("staged"), zeros included, so that the 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import ceil
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ import numpy as np
 
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, Window, resolve
+
+MOST_UNROLLED = 12
+"""The heuristic unrolls at most this many inputs of a plain image: more are hoisted and spilled."""
 
 ALIAS = 1024
 """Floats in 4 KiB: planes at a multiple of this distance share cache sets."""
@@ -64,6 +67,8 @@ class ConvSchedule:
         tile_w: output columns of a tile.
         k_blocks: blocks of input channels summed up at a time; the partial sums wait in scratch memory.
         unroll: input channels handled by one pass of the innermost loop; divides a block.
+        unroll_rows: kernel rows handled by one pass; above 1 all channels are unrolled too. (Never columns:
+            neighbouring pixels share inputs then, which the compiler would keep in registers.)
         stage: whether the input of a tile is copied to scratch memory first.
         prefetch: whether the next block of weights is fetched while this one is used.
     """
@@ -74,6 +79,7 @@ class ConvSchedule:
     tile_w: int
     k_blocks: int
     unroll: int
+    unroll_rows: int
     stage: bool
     prefetch: bool
 
@@ -84,9 +90,8 @@ class ConvSchedule:
             ScheduleError: with the reason.
         """
         lanes, registers = target.lanes(32), target.vector_registers
-        numbers = (self.vectors, self.pixels, self.tile_h, self.tile_w, self.k_blocks, self.unroll)
-        if min(numbers) < 1:
-            raise ScheduleError(f"all of {numbers} must be positive")
+        if any(value < 1 for value in astuple(self) if not isinstance(value, bool)):
+            raise ScheduleError(f"the numbers of {self} must be positive")
         _check_problem(problem, lanes)
         needed = (self.pixels + 1) * self.vectors + 2
         if needed > registers:
@@ -97,6 +102,10 @@ class ConvSchedule:
         blocking = ConvBlocking.of(problem, self, target)
         if blocking.channels % self.unroll:
             raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.channels}")
+        if problem.window.kernel[0] % self.unroll_rows:
+            raise ScheduleError(f"unroll_rows={self.unroll_rows} does not divide the kernel's rows")
+        if self.unroll_rows > 1 and self.unroll != blocking.channels:
+            raise ScheduleError("rows are unrolled after all channels only")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
 
@@ -240,7 +249,7 @@ def partial_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetN
 def pack(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
-    """Weights in the order of use: [group][panel][block][kh][kw][channel][vectors · V].
+    """Weights in the order of use: [group][panel][block][kw][kh][channel][vectors · V].
 
     Args:
         weight: float32, (oc, c / groups, kh, kw).
@@ -268,7 +277,7 @@ def pack(
     blocked = padded.reshape(
         groups, blocking.panels, width, blocking.in_blocks, blocking.channels, kh, kw
     )
-    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 5, 6, 4, 2)).reshape(-1)
+    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 6, 5, 4, 2)).reshape(-1)
 
 
 def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
@@ -290,7 +299,8 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     stage = not problem.is_pointwise
     channels = problem.c if plain else lanes
     in_blocks = 1 if plain else ceil(problem.c // group / lanes)
-    per_pixel = 4 * in_blocks * channels * (window.strides[0] * window.strides[1] if stage else 1)
+    steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
+    per_pixel = 4 * in_blocks * channels * steps[0] * steps[1]
     tile_h, tile_w = _tile(oh, ow, max(pixels, target.l2 // 2 // per_pixel), pixels)
     taps = window.kernel[0] * window.kernel[1]
     block_bytes = 4 * taps * channels * vectors * lanes
@@ -305,6 +315,7 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_w=tile_w,
         k_blocks=k_blocks,
         unroll=channels,
+        unroll_rows=window.kernel[0] if plain and channels * window.kernel[0] <= MOST_UNROLLED else 1,
         stage=stage,
         prefetch=in_blocks * block_bytes * problem.oc // (vectors * lanes) > target.l1d // 2,
     )
@@ -327,7 +338,7 @@ def space(problem: ConvProblem, target: TargetNumbers) -> Iterator[ConvSchedule]
                     for stage in (False, True):
                         schedule = ConvSchedule(
                             vectors, pixels, tile_h, first.tile_w, k_blocks,
-                            first.unroll, stage, first.prefetch,
+                            first.unroll, first.unroll_rows, stage, first.prefetch,
                         )  # fmt: skip
                         if schedule != first and _is_legal(schedule, problem, target):
                             yield schedule

@@ -365,7 +365,7 @@ class _RegisterTile:
         first: Index,
         count: Index,
     ) -> list[Value]:
-        """The loops over blocks, kernel rows, kernel columns and channels of a block."""
+        """The loops over blocks, kernel columns, kernel rows and channels of a block."""
         emitter, b = self.emitter, self.b
         blocking, schedule, window = emitter.blocking, emitter.schedule, emitter.problem.window
         source = self.tile.source
@@ -375,29 +375,29 @@ class _RegisterTile:
         lane_stride = 1 if blocking.pixel > 1 else source.plane
 
         def over_channels(at: Index, weight: Index, carried: list[Value]) -> Sequence[Value]:
-            def step(channel: Index, inner: list[Value]) -> Sequence[Value]:
+            def body(channel: Index, inner: list[Value]) -> Sequence[Value]:
                 x = b.add(at, b.mul(channel, lane_stride))
                 w = b.add(weight, b.mul(channel, schedule.vectors * emitter.lanes))
                 self.prefetch(w, count)
                 return self.step(inner, offsets, x, w, lane_stride)
 
-            return b.reduce(0, blocking.channels, schedule.unroll, carried, types, step)
+            return b.reduce(0, blocking.channels, schedule.unroll, carried, types, body)
 
         def over_block(block: Index, carried: list[Value]) -> Sequence[Value]:
             x0 = b.mul(block, source.plane)
             w0 = b.add(weights, b.mul(block, kh * kw * tap))
 
-            def over_rows(r: Index, outer: list[Value]) -> Sequence[Value]:
-                x1 = b.add(x0, b.mul(b.mul(r, window.dilations[0]), source.row))
-                w1 = b.add(w0, b.mul(r, kw * tap))
+            def over_columns(s: Index, outer: list[Value]) -> Sequence[Value]:
+                x1 = b.add(x0, b.mul(s, window.dilations[1] * blocking.pixel))
+                w1 = b.add(w0, b.mul(s, kh * tap))
 
-                def over_columns(s: Index, inner: list[Value]) -> Sequence[Value]:
-                    x2 = b.add(x1, b.mul(s, window.dilations[1] * blocking.pixel))
-                    return over_channels(x2, b.add(w1, b.mul(s, tap)), inner)
+                def over_rows(r: Index, inner: list[Value]) -> Sequence[Value]:
+                    x2 = b.add(x1, b.mul(b.mul(r, window.dilations[0]), source.row))
+                    return over_channels(x2, b.add(w1, b.mul(r, tap)), inner)
 
-                return b.reduce(0, kw, 1, outer, types, over_columns)
+                return b.reduce(0, kh, schedule.unroll_rows, outer, types, over_rows)
 
-            return b.reduce(0, kh, 1, carried, types, over_rows)
+            return b.reduce(0, kw, 1, carried, types, over_columns)
 
         return b.reduce(first, b.add(first, count), 1, sums, types, over_block)
 
@@ -409,19 +409,21 @@ class _RegisterTile:
         w: Index,
         lane_stride: Index,
     ) -> list[Value]:
-        """`unroll` input channels: for each, load the weights and a broadcast pixel after the other."""
+        """The unrolled channels: for each, load the weights and a broadcast pixel after the other."""
         emitter, b, lanes = self.emitter, self.b, self.emitter.lanes
+        schedule, buffer = emitter.schedule, self.tile.source.buffer
+        row_stride = b.mul(self.tile.source.row, emitter.problem.window.dilations[0])
         sums = list(sums)
         starts = {offset: b.add(offset, x) for offset, _ in offsets}
-        for channel in range(emitter.schedule.unroll):
-            row = b.add(w, channel * self.vectors * lanes)
+        for number in range(schedule.unroll_rows * schedule.unroll):
+            r, channel = divmod(number, schedule.unroll)
+            shift = b.add(b.mul(r, row_stride), b.mul(channel, lane_stride))
+            row = b.add(w, number * self.vectors * lanes)
             columns = [
                 b.load(emitter.weights, b.add(row, j * lanes), lanes) for j in range(self.vectors)
             ]
-            shift = b.mul(channel, lane_stride)
             for i, (offset, known) in enumerate(offsets):
-                at = b.add(starts[offset], known, shift)
-                scalar = b.load(self.tile.source.buffer, at)
+                scalar = b.load(buffer, b.add(starts[offset], known, shift))
                 pixel = b.broadcast(scalar, "f32", lanes)
                 for j, column in enumerate(columns):
                     cell = i * self.vectors + j
@@ -434,7 +436,7 @@ class _RegisterTile:
         if not schedule.prefetch:
             return
         kh, kw = emitter.problem.window.kernel
-        step = schedule.unroll * self.vectors * emitter.lanes
+        step = schedule.unroll * schedule.unroll_rows * self.vectors * emitter.lanes
         lines = -(-step // LINE)
         tiles = -(-schedule.tile_h * schedule.tile_w // schedule.pixels)
         share = -(-lines // tiles)
