@@ -47,7 +47,9 @@ class Layer:
     @property
     def name(self) -> str:
         stride = f"/{self.stride}" if self.stride > 1 else ""
-        return f"{self.network} {self.kernel}x{self.kernel}{stride} {self.c}x{self.size} -> {self.oc}"
+        return (
+            f"{self.network} {self.kernel}x{self.kernel}{stride} {self.c}x{self.size} -> {self.oc}"
+        )
 
 
 LAYERS = [
@@ -92,7 +94,9 @@ LAYERS = [
 ]
 
 
-def row(name: str, problem: ConvProblem, target: Target, schedule: ConvSchedule | None = None) -> Row:
+def row(
+    name: str, problem: ConvProblem, target: Target, schedule: ConvSchedule | None = None
+) -> Row:
     """The benchmark of one problem of static sizes."""
     compiled = CompiledConv(problem, target, schedule)
     rng = np.random.default_rng(0)
@@ -107,9 +111,7 @@ def row(name: str, problem: ConvProblem, target: Target, schedule: ConvSchedule 
         for _ in range(min(64, COLD_BYTES // packed.nbytes)):
             copies.append(aligned(packed.shape))
             copies[-1][:] = packed
-    calls = [
-        compiled.kernel.bind(arguments[0], copy, *arguments[2:], 0, extent) for copy in copies
-    ]
+    calls = [compiled.kernel.bind(arguments[0], copy, *arguments[2:], 0, extent) for copy in copies]
     return Row(name, itertools.cycle(calls), 2 * weight[0].size * problem.oc * len(y) * pixels)
 
 

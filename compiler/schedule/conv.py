@@ -71,6 +71,7 @@ class ConvSchedule:
             neighbouring pixels share inputs then, which the compiler would keep in registers.)
         stage: whether the input of a tile is copied to scratch memory first.
         prefetch: whether the next block of weights is fetched while this one is used.
+        prefetch_input: whether the next register tile's input is; for tiles of one row read in place.
     """
 
     vectors: int
@@ -82,6 +83,7 @@ class ConvSchedule:
     unroll_rows: int
     stage: bool
     prefetch: bool
+    prefetch_input: bool
 
     def check(self, problem: ConvProblem, target: TargetNumbers) -> None:
         """Raise unless the schedule is legal.
@@ -108,6 +110,8 @@ class ConvSchedule:
             raise ScheduleError("rows are unrolled after all channels only")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
+        if self.prefetch_input and (self.stage or self.tile_h > 1):
+            raise ScheduleError("only input read in place, in tiles of one row, is prefetched")
 
 
 @dataclass(frozen=True)
@@ -315,9 +319,12 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_w=tile_w,
         k_blocks=k_blocks,
         unroll=channels,
-        unroll_rows=window.kernel[0] if plain and channels * window.kernel[0] <= MOST_UNROLLED else 1,
+        unroll_rows=window.kernel[0]
+        if plain and channels * window.kernel[0] <= MOST_UNROLLED
+        else 1,
         stage=stage,
         prefetch=in_blocks * block_bytes * problem.oc // (vectors * lanes) > target.l1d // 2,
+        prefetch_input=not stage and tile_h == 1,
     )
 
 
@@ -338,7 +345,7 @@ def space(problem: ConvProblem, target: TargetNumbers) -> Iterator[ConvSchedule]
                     for stage in (False, True):
                         schedule = ConvSchedule(
                             vectors, pixels, tile_h, first.tile_w, k_blocks,
-                            first.unroll, first.unroll_rows, stage, first.prefetch,
+                            first.unroll, first.unroll_rows, stage, first.prefetch, tile_h == 1 and not stage,
                         )  # fmt: skip
                         if schedule != first and _is_legal(schedule, problem, target):
                             yield schedule

@@ -379,6 +379,7 @@ class _RegisterTile:
                 x = b.add(at, b.mul(channel, lane_stride))
                 w = b.add(weight, b.mul(channel, schedule.vectors * emitter.lanes))
                 self.prefetch(w, count)
+                self.prefetch_input(offsets[0][0], x)
                 return self.step(inner, offsets, x, w, lane_stride)
 
             return b.reduce(0, blocking.channels, schedule.unroll, carried, types, body)
@@ -444,6 +445,16 @@ class _RegisterTile:
         at = b.add(w, part, b.mul(self.number, share * LINE))
         for line in range(share):
             b.prefetch(emitter.weights, b.add(at, line * LINE))
+
+    def prefetch_input(self, offset: Index, x: Index) -> None:
+        """Fetch what the next register tile reads in the present block of channels."""
+        emitter, b = self.emitter, self.b
+        if not emitter.schedule.prefetch_input:
+            return
+        floats = self.pixels * self.tile.source.steps[1] * emitter.blocking.pixel
+        at = b.add(offset, x, floats)
+        for line in range(0, floats, LINE):
+            b.prefetch(self.tile.source.buffer, b.add(at, line))
 
     # -- partial sums and results -------------------------------------------------------------
 
