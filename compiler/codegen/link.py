@@ -1,8 +1,9 @@
 """Makes a shared library of a compiled model: its objects, the runtime, the weights and the manifest.
 
-The library needs nothing but libc. It exports `P_…` for the model's prefix P and nothing else, so any number of
-them, also of the same model, live in one process. No C compiler is involved: the linker itself binds the
-runtime's generic C interface to the one model of the library, by defining symbols as others.
+The library needs nothing but libc, and libm where the model's code calls it. It exports `P_…` for the model's
+prefix P and nothing else, so any number of them, also of the same model, live in one process. No C compiler is
+involved: the linker itself binds the runtime's generic C interface to the one model of the library, by
+defining symbols as others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from xcompile.runtime.errors import RuntimeModelError
 Weights = bytes | bytearray | memoryview | Path
 
 _TIMEOUT_SECONDS = 600
+_EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 # What the runtime and LLVM's code may ask of libc; the loader of any program with a libc provides it.
 _LIBC = frozenset(
     "bcmp calloc clock_gettime close free getauxval getenv getpid malloc memchr memcmp memcpy memmove memset "
@@ -33,6 +35,12 @@ _LIBC = frozenset(
     "pthread_mutex_lock pthread_mutex_unlock pthread_sigmask read sigfillset snprintf strcmp strcspn strlen "
     "strncmp strtoll syscall".split()
 )
+# What LLVM's code may ask of libm: operations that are no instruction everywhere, such as a remainder.
+_LIBM_NAMES = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 floor fma fmax fmin fmod "
+    "ldexp log log10 log1p log2 nearbyint pow rint round roundeven sin sinh sqrt tan tanh trunc"
+)
+_LIBM = frozenset(name + suffix for name in _LIBM_NAMES.split() for suffix in ("", "f"))
 
 
 def link_library(
@@ -68,11 +76,12 @@ def link_library(
             scratch = Path(folder)
             inputs = _write_inputs(scratch, objects, manifest, weights, architecture)
             shutil.copyfile(runtime, scratch / "runtime.o")
-            options = _options(manifest.prefix, architecture)
-            _run(
-                [*command, *_for_driver(command, options), *inputs, "runtime.o", "-o", "out.so"],
-                scratch,
-            )
+            link = [*command, *_for_driver(command, _options(manifest.prefix, architecture))]
+            _run([*link, *inputs, "runtime.o", "-o", "out.so"], scratch)
+            libm = _undefined(scratch / "out.so") & _LIBM
+            if libm:
+                stub = _write_stub(scratch, command, "libm.so.6", libm, architecture)
+                _run([*link, *inputs, "runtime.o", stub, "-o", "out.so"], scratch)
             _finish(scratch / "out.so")
             (scratch / "out.so").replace(path)
     except RuntimeModelError as error:
@@ -149,12 +158,23 @@ def _write_inputs(
     return [*names, "weights.o", "manifest.o"]
 
 
+def _write_stub(
+    folder: Path, command: list[str], name: str, symbols: frozenset[str], architecture: str
+) -> str:
+    """Makes a library that has only the name and the symbols of a system's, to link against."""
+    with (folder / "stub.o").open("wb") as target:
+        named = [DataSymbol(symbol, 0, 1) for symbol in sorted(symbols)]
+        write_data_object(target, [b"\0"], named, architecture)
+    options = [f"-m{_EMULATIONS[architecture]}", "-shared", "--build-id=none", f"-soname={name}"]
+    _run([*command, *_for_driver(command, options), "stub.o", "-o", "stub.so"], folder)
+    return "stub.so"
+
+
 def _options(prefix: str, architecture: str) -> list[str]:
     model = {"weights": "weights", "prepare": "prepare", "run_program": "run", "init": "init"}
     functions = {name: name for name in library_format.C_FUNCTIONS} | {"run_model": "run"}
-    emulation = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}[architecture]
     return [
-        f"-m{emulation}",
+        f"-m{_EMULATIONS[architecture]}",
         *("-shared", "--gc-sections", "--build-id=none", "--hash-style=gnu"),
         *("-znow", "-zrelro", "-znoexecstack", "-ztext"),
         "--version-script=exports",
@@ -189,14 +209,18 @@ def _run(command: list[str], folder: Path) -> None:
         raise CompileError("XC7005", f"the linker failed with code {done.returncode}: {reason}")
 
 
+def _undefined(library: Path) -> frozenset[str]:
+    with library.open("rb") as file:
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return frozenset(s.name for s in read_elf(view).symbols.values() if not s.defined)
+
+
 def _finish(library: Path) -> None:
-    """Checks that the library asks for nothing but libc, and seals it with its hash."""
-    with library.open("r+b") as file:
-        view = memoryview(mmap.mmap(file.fileno(), 0))  # closed when the last view of it is gone
-    symbols = read_elf(view).symbols.values()
-    foreign = sorted(s.name for s in symbols if not s.defined and s.name not in _LIBC)
+    """Checks that the library asks for nothing but libc and libm, and seals it with its hash."""
+    foreign = sorted(_undefined(library) - _LIBC - _LIBM)
     if foreign:
         raise CompileError(
             "XC7005", f"the model needs symbols that no library has: {', '.join(foreign)[:500]}"
         )
-    library_format.seal(view)
+    with library.open("r+b") as file:
+        library_format.seal(memoryview(mmap.mmap(file.fileno(), 0)))

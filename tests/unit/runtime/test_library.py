@@ -271,7 +271,7 @@ def test_weights_shorter_than_announced_are_refused(build: Build) -> None:
 
 def test_an_object_that_needs_foreign_symbols_is_named(build: Build, tmp_path: Path) -> None:
     source = tmp_path / "f.c"
-    source.write_text("float expf(float); float kernel_1(float x) { return expf(x); }")
+    source.write_text("float sgemm(float); float kernel_1(float x) { return sgemm(x); }")
     foreign = fake_model.compile_c(source, tmp_path / "f.o").read_bytes()
     uses = tmp_path / "g.c"
     uses.write_text(
@@ -286,7 +286,7 @@ def test_an_object_that_needs_foreign_symbols_is_named(build: Build, tmp_path: P
         ([foreign], "m_prepare"),
         (
             [code.replace(b"m_init\0", b"m_xxxx\0"), foreign, user],
-            "symbols that no library has: expf",
+            "symbols that no library has: sgemm",
         ),
     ]:
         error = refused(
@@ -297,6 +297,29 @@ def test_an_object_that_needs_foreign_symbols_is_named(build: Build, tmp_path: P
         assert error.code == "XC7005"
         assert message in error.message
         assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [None, "ld", "cc"])
+def test_code_that_calls_libm_brings_libm_with_it(
+    build: Build, tmp_path: Path, name: str | None
+) -> None:
+    linker = [shutil.which(name) or pytest.skip(f"no {name} here")] if name else None
+    source = tmp_path / "f.c"
+    source.write_text(
+        "double fmod(double, double); float fmodf(float, float);"
+        "int m_init(void *c) { volatile double x = 7.5; return 10 * fmod(x, 2.0) + fmodf(x, 4.0f); }"
+    )
+    calls = fake_model.compile_c(source, tmp_path / "f.o", "-fno-builtin").read_bytes()
+    code = (build().parent / "m.1.x86_64.o").read_bytes().replace(b"m_init\0", b"m_xxxx\0")
+    link_library(
+        tmp_path / "m.so", [code, calls], MANIFEST, WEIGHTS, architecture=HOST, linker=linker
+    )
+    content = (tmp_path / "m.so").read_bytes()
+    assert b"\0libm.so.6\0" in content
+    assert b"libm" not in build().read_bytes()
+    assert (
+        refused(lambda: load(content)).message == "initialization: the model answered with code 18"
+    )
 
 
 def test_arguments_that_make_no_library_are_refused(build: Build, tmp_path: Path) -> None:
