@@ -1,0 +1,227 @@
+"""Shapes and data movement."""
+
+import numpy as np
+
+from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn import generate, reshape, sizes, slicing
+from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.const import dense_attribute
+from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.ops_elementwise import as_scalar
+from xcompile.frontends.onnx.registry import onnx_op
+from xcompile.frontends.onnx.tensors import dtype_name
+
+
+def _ints(node: NodeContext, values: object) -> Value:
+    return node.constant(np.array(values, np.int64))
+
+
+def _axes(node: NodeContext, index: int) -> tuple[int, ...] | None:
+    """Axes that are an attribute before opset 13, then an input, which must be constant."""
+    if node.opset < 13:
+        return node.attr("axes", None)
+    if not node.has_input(index):
+        return None
+    axes = node.const_ints(index)
+    if axes is None:
+        raise node.error(
+            "XC2010",
+            f"the axes of {node.op_type} are computed by the model",
+            help="the rank of a value must be known when the model is compiled",
+        )
+    return axes
+
+
+@onnx_op("Shape")
+def shape(node: NodeContext) -> list[Value]:
+    start, end = node.attr("start", 0), node.attr("end", None)
+    return [node.make(sizes.ShapeOf, x=node.input(0), start=start, end=end).y]
+
+
+@onnx_op("Size")
+def size(node: NodeContext) -> list[Value]:
+    return [node.make(sizes.Size, x=node.input(0)).y]
+
+
+@onnx_op("Range", since=11)
+def arange(node: NodeContext) -> list[Value]:
+    start, limit, delta = (as_scalar(node, v) for v in node.inputs())
+    return [node.make(sizes.Range, start=start, limit=limit, delta=delta).y]
+
+
+@onnx_op("Reshape")
+def reshape_attribute(node: NodeContext) -> list[Value]:
+    wanted = _ints(node, node.attr("shape", ()))
+    return [node.make(reshape.Reshape, x=node.input(0), shape=wanted).y]
+
+
+@onnx_op("Reshape", since=5)
+def reshape_input(node: NodeContext) -> list[Value]:
+    keep = bool(node.attr("allowzero", 0))
+    made = node.make(reshape.Reshape, x=node.input(0), shape=node.input(1), allow_zero=keep)
+    return [made.y]
+
+
+@onnx_op("Flatten")
+def flatten(node: NodeContext) -> list[Value]:
+    return [node.make(reshape.Flatten, x=node.input(0), axis=node.attr("axis", 1)).y]
+
+
+@onnx_op("Squeeze")
+def squeeze(node: NodeContext) -> list[Value]:
+    return [node.make(reshape.Squeeze, x=node.input(0), axes=_axes(node, 1)).y]
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze(node: NodeContext) -> list[Value]:
+    axes = _axes(node, 1)
+    if axes is None:
+        raise node.error("XC1010", "Unsqueeze needs axes")
+    return [node.make(reshape.Unsqueeze, x=node.input(0), axes=axes).y]
+
+
+@onnx_op("Transpose")
+def transpose(node: NodeContext) -> list[Value]:
+    perm = node.attr("perm", tuple(reversed(range(node.rank(0)))))
+    return [node.make(reshape.Transpose, x=node.input(0), perm=perm).y]
+
+
+@onnx_op("Expand", since=8)
+def expand(node: NodeContext) -> list[Value]:
+    return [node.make(reshape.Expand, x=node.input(0), shape=node.input(1)).y]
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(node: NodeContext) -> list[Value]:
+    block, mode = node.attr("blocksize"), node.attr("mode", "DCR")
+    return [node.make(reshape.DepthToSpace, x=node.input(0), block=block, mode=mode).y]
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(node: NodeContext) -> list[Value]:
+    return [node.make(reshape.SpaceToDepth, x=node.input(0), block=node.attr("blocksize")).y]
+
+
+@onnx_op("Concat")
+def concat(node: NodeContext) -> list[Value]:
+    """`axis` is 1 by default before opset 4, then required."""
+    axis = node.attr("axis", 1) if node.opset < 4 else node.attr("axis")
+    parts = node.inputs()
+    if len(parts) == 1:
+        node.axis(axis, node.rank(0))
+        return parts
+    return [node.make(slicing.Concat, xs=parts, axis=axis).y]
+
+
+@onnx_op("Split")
+def split(node: NodeContext) -> list[Value]:
+    """The lengths are an attribute (before opset 2 also an input), from opset 13 on an input."""
+    given = node.attr("split", None) if node.opset < 13 else None
+    lengths = node.optional(1) if given is None else _ints(node, given)
+    count = node.attr("num_outputs", node.outputs)
+    made = node.make(
+        slicing.Split,
+        results=count,
+        x=node.input(0),
+        lengths=lengths,
+        axis=node.attr("axis", 0),
+    )
+    return list(made.parts)
+
+
+@onnx_op("Slice")
+def slice_attributes(node: NodeContext) -> list[Value]:
+    starts, ends = node.attr("starts"), node.attr("ends")
+    axes = node.attr("axes", tuple(range(len(starts))))
+    fields = {"starts": starts, "ends": ends, "axes": axes}
+    values = {name: _ints(node, given) for name, given in fields.items()}
+    return [node.make(slicing.Slice, x=node.input(0), **values).y]
+
+
+@onnx_op("Slice", since=10)
+def slice_inputs(node: NodeContext) -> list[Value]:
+    made = node.make(
+        slicing.Slice,
+        x=node.input(0),
+        starts=node.input(1),
+        ends=node.input(2),
+        axes=node.optional(3),
+        steps=node.optional(4),
+    )
+    return [made.y]
+
+
+@onnx_op("Pad")
+def pad_attributes(node: NodeContext) -> list[Value]:
+    """`pads` was called `paddings` in opset 1."""
+    pads = node.attr("paddings" if node.opset < 2 else "pads")
+    x, mode = node.input(0), node.attr("mode", "constant")
+    value = node.scalar(node.attr("value", 0.0), x)
+    return [node.make(slicing.Pad, x=x, pads=_ints(node, pads), value=value, mode=mode).y]
+
+
+@onnx_op("Pad", since=11)
+def pad(node: NodeContext) -> list[Value]:
+    value = node.optional(2)
+    made = node.make(
+        slicing.Pad,
+        x=node.input(0),
+        pads=node.input(1),
+        value=None if value is None else as_scalar(node, value),
+        axes=node.optional(3),
+        mode=node.attr("mode", "constant"),
+    )
+    return [made.y]
+
+
+@onnx_op("Tile")
+def tile_axis(node: NodeContext) -> list[Value]:
+    """One axis is repeated."""
+    tiles, axis = node.const_ints(1), node.const_ints(2)
+    if tiles is None or axis is None:
+        raise node.error("XC2010", "the tiles and the axis of Tile are computed by the model")
+    repeats = [1] * node.rank(0)
+    repeats[node.axis(axis[0], node.rank(0))] = tiles[0]
+    return [node.make(slicing.Tile, x=node.input(0), repeats=_ints(node, repeats)).y]
+
+
+@onnx_op("Tile", since=6)
+def tile(node: NodeContext) -> list[Value]:
+    return [node.make(slicing.Tile, x=node.input(0), repeats=node.input(1)).y]
+
+
+@onnx_op("ConstantOfShape", since=9)
+def constant_of_shape(node: NodeContext) -> list[Value]:
+    value = node.attr("value", None)
+    element = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
+    if element.size != 1:
+        raise node.error("XC2007", f"the value must have one element, not {element.size}")
+    filled = dense_attribute(element)
+    return [node.make(generate.ConstantOfShape, shape=node.input(0), value=filled).y]
+
+
+@onnx_op("EyeLike", since=9)
+def eye_like(node: NodeContext) -> list[Value]:
+    code = node.attr("dtype", None)
+    dtype = dtype_of(node.input(0)) if code is None else dtype_name(code, "the result of EyeLike")
+    return [node.make(generate.EyeLike, x=node.input(0), dtype=dtype, k=node.attr("k", 0)).y]
+
+
+@onnx_op("Trilu", since=14)
+def trilu(node: NodeContext) -> list[Value]:
+    k = node.optional(1)
+    diagonal = None if k is None else as_scalar(node, k)
+    upper = bool(node.attr("upper", 1))
+    return [node.make(generate.Trilu, x=node.input(0), k=diagonal, upper=upper).y]
+
+
+@onnx_op("CumSum", since=11)
+def cumsum(node: NodeContext) -> list[Value]:
+    made = node.make(
+        generate.CumSum,
+        x=node.input(0),
+        axis=as_scalar(node, node.input(1)),
+        exclusive=bool(node.attr("exclusive", 0)),
+        reverse=bool(node.attr("reverse", 0)),
+    )
+    return [made.y]
