@@ -279,7 +279,7 @@ class MapPlan:
         if isinstance(channels, int) and channels % self._layout.block == 0:
             self._element(b, pull, segment, target, at, None)
             return
-        with pull.padded(left):
+        with pull.masked(b.tail_mask(left, self.schedule.lanes), zero_padding=True):
             self._element(b, pull, segment, target, at, None)
 
 

@@ -129,20 +129,13 @@ class Pull:
         self._memo.pop()
 
     @contextmanager
-    def masked(self, mask: Value | None) -> Iterator[None]:
-        """Lanes outside `mask` are neither loaded nor stored inside."""
+    def masked(self, mask: Value | None, *, zero_padding: bool = False) -> Iterator[None]:
+        """Lanes outside `mask` are not loaded inside, nor stored; with `zero_padding`, zeros are stored for them."""
         before, self.mask = self.mask, mask
+        padding, self._zero_padding = self._zero_padding, zero_padding
         with self.scope():
             yield
-        self.mask = before
-
-    @contextmanager
-    def padded(self, left: Index) -> Iterator[None]:
-        """Only the first `left` lanes exist inside; `store` writes zeros for the others."""
-        with self.masked(self.b.tail_mask(left, self.lanes)):
-            self._zero_padding = True
-            yield
-            self._zero_padding = False
+        self.mask, self._zero_padding = before, padding
 
     @contextmanager
     def bound(self, value: Tensor, give: Callable[[At], Value]) -> Iterator[None]:

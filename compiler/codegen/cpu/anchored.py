@@ -1,0 +1,96 @@
+"""Kernels with an anchor: an op whose accumulators flow through elementwise ops into the result.
+
+A family computes accumulators and hands each to a sink; here the sink is made from the kernel's other ops, whose element functions
+take the accumulators for the anchor's result, and from where the result is stored.
+"""
+
+from collections.abc import Callable, Sequence
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
+from xcompile.compiler.codegen.cpu.family import Kernel
+from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.ir.op import Op
+from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.support.dims import Dim, symbol, symbols_of
+from xcompile.dialects.nn.base import Shape
+
+Finish = Callable[[Pull, Value, Sequence[Coordinate]], Value]
+"""What an anchor itself still does to an accumulator, such as adding its bias."""
+
+
+def anchor(kernel: Kernel, *names: str) -> Op:
+    """The kernel's anchor, which must be one of the named ops; else leaves by `no_match`."""
+    if len(kernel.results) != 1:
+        no_match("the kernel has several results")
+    found = [op for op in kernel.ops if op.NAME in names]
+    if len(found) != 1:
+        no_match(f"the kernel has not exactly one of {', '.join(names)}")
+    return found[0]
+
+
+def make_sink(
+    kernel: Kernel, b: Builder, signature: Signature, op: Op, lane_axis: int, finish: Finish | None = None
+) -> Sink:
+    """The sink of a kernel whose anchor is `op`.
+
+    Args:
+        kernel: the kernel.
+        b: where the code goes.
+        signature: the kernel function's parameters.
+        op: the anchor.
+        lane_axis: the logical axis of the anchor's result along which lanes run.
+        finish: what is done to accumulators first.
+    """
+    pulls: dict[int, Pull] = {}
+    destination = kernel.destination(signature, 0)
+    root, result = kernel.results[0], op.results[0]
+
+    def sink(_: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None) -> None:
+        if lanes not in pulls:
+            pulls[lanes] = kernel.pull(b, signature, lanes)
+        pull = pulls[lanes]
+        places: list[Coordinate] = list(at)
+        if lanes:
+            places[lane_axis] = Lane(at[lane_axis], lanes)
+
+        def give(_: Sequence[Coordinate]) -> Value:
+            return finish(pull, value, places) if finish else value
+
+        with pull.masked(mask, zero_padding=bool(destination.layout.block)), pull.bound(result, give):
+            pull.store(destination, pull.value(root, places), places)
+
+    return sink
+
+
+def operand_position(kernel: Kernel, value: Tensor) -> int:
+    """Which argument of the kernel `value` is; leaves by `no_match` when it is none."""
+    parameters = kernel.parameters
+    if value not in parameters:
+        no_match("an operand of the anchor is computed in the kernel")
+    return parameters.index(value)
+
+
+def size(dim: Dim) -> int | str:
+    """A Dim as schedules name sizes: an integer or a symbol; leaves by `no_match` for an expression."""
+    if isinstance(dim, int):
+        return dim
+    if symbols_of(dim) != (str(dim),):
+        no_match(f"the size {dim} is an expression")
+    return str(dim)
+
+
+def static(shape: Shape) -> list[int]:
+    """The shape as integers; leaves by `no_match` when a size is known only at run time."""
+    found = [d for d in shape if isinstance(d, int)]
+    if len(found) != len(shape):
+        no_match("a size is known only at run time")
+    return found
+
+
+def symbol_sizes(kernel: Kernel) -> dict[str, Dim]:
+    """Each of the kernel's symbols as a Dim, for extents."""
+    return {name: symbol(name) for name in kernel.symbols}
+

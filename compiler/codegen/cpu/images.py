@@ -1,0 +1,261 @@
+"""The families of 2-D images in blocked layout: convolutions and pools."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, operand_position, size, static, symbol_sizes
+from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
+from xcompile.compiler.codegen.cpu.conv import emit_conv
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
+from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, emitted
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
+from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.op import Op
+from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.schedule import conv, depthwise, pool
+from xcompile.compiler.schedule.schedule import from_json
+from xcompile.compiler.schedule.window import Window, WindowSchedule
+from xcompile.compiler.support.dims import Dim
+from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.spatial import resolved_pads
+
+
+class ImagePlan:
+    """What the plans below share; see `family.Plan`."""
+
+    family = ""
+    packings: dict[int, Packing] = {}
+    scratch = 0
+    schedule: Any = None
+
+    def __init__(self, kernel: Kernel, op: Op) -> None:
+        self.kernel = kernel
+        self.op = op
+        self.x: Tensor = op.operands[0]
+        block = kernel.target.lanes(32)
+        if Layout.of(op.results[0].type).block not in (0, block) or dtype_of(self.x) != "f32":
+            no_match(f"the layout is not blocked by {block}")
+        self.symbols = symbol_sizes(kernel)
+        self.n, self.c, self.h, self.w = (size(d) for d in kernel.shape(self.x))
+        operand_position(kernel, self.x)
+
+    @property
+    def channels(self) -> int:
+        if not isinstance(self.c, int):
+            no_match("the number of channels is known only at run time")
+        return self.c
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        signature = self.kernel.signature(scratch=self.scratch > 0)
+        b = Builder()
+        sink = make_sink(self.kernel, b, signature, self.op, 1, self.finish)
+        self.write(b, signature, sink)
+        return emitted(b, symbol, signature)
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        """What the anchor itself still does to an accumulator."""
+        return value
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        raise NotImplementedError
+
+    def argument(self, signature: Signature, value: Tensor) -> Any:
+        return signature.buffer(operand_position(self.kernel, value))
+
+
+class ConvPlan(ImagePlan):
+    """Direct convolution."""
+
+    family = "conv"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        self._op = op
+        self._check(kernel)
+        plain = Layout.of(self.x.type).block == 0
+        weight = static(kernel.shape(op.w))
+        self.problem = conv.ConvProblem(
+            self.n, self.channels, self.h, self.w, weight[0], window_of(kernel, op, tuple(weight[2:])), op.groups,
+            "plain" if plain else "blocked",
+        )  # fmt: skip
+        target = kernel.target
+        self.schedule = from_json(conv.ConvSchedule, schedule) if schedule else conv.heuristic(self.problem, target)
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = conv.extent(self.problem, self.schedule, target, self.symbols)
+        self.scratch = conv.scratch_bytes(self.problem, self.schedule, target)
+        self.packings = {operand_position(kernel, op.w): self._packing()}
+
+    def _check(self, kernel: Kernel) -> None:
+        if not kernel.is_constant(self._op.w):
+            no_match("the weights are not constant")
+        if Layout.of(self._op.y.type).block == 0:
+            no_match("the result is row-major")
+
+    def _packing(self) -> Packing:
+        def pack(weight: np.ndarray) -> np.ndarray:
+            return conv.pack(weight, self.problem, self.schedule, self.kernel.target)
+
+        return Packing(f"conv {self.problem} {self.schedule}", pack)
+
+    @property
+    def unit_cost(self) -> float:
+        kh, kw = self.problem.window.kernel
+        pixels = self.schedule.tile_h * self.schedule.tile_w
+        channels = self.problem.c // self.problem.groups
+        return pixels * self.schedule.vectors * channels * kh * kw / self.kernel.target.fma_ports
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return add_bias(pull, value, self._op.bias, at)
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        scratch = signature.buffer(len(signature.buffers) - 1) if signature.scratch else None
+        emit_conv(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
+            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.kernel.environment(signature), scratch,
+        )  # fmt: skip
+
+
+class DepthwisePlan(ImagePlan):
+    """Depthwise convolution."""
+
+    family = "depthwise"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        self._op = op
+        weight = static(kernel.shape(op.w))
+        if not kernel.is_constant(op.w) or not op.groups == self.channels == weight[0] or weight[1] != 1:
+            no_match("not one constant window a channel")
+        if Layout.of(self.x.type).block == 0 or Layout.of(op.y.type).block == 0:
+            no_match("operands are row-major")
+        self.problem = depthwise.DepthwiseProblem(
+            self.n, self.channels, self.h, self.w, window_of(kernel, op, tuple(weight[2:]))
+        )
+        target = kernel.target
+        self.schedule = (
+            from_json(WindowSchedule, schedule) if schedule else depthwise.heuristic(self.problem, target)
+        )
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
+        self.packings = {
+            operand_position(kernel, op.w): Packing(f"depthwise {target.lanes(32)}", lambda w: depthwise.pack(w, target))
+        }
+
+    @property
+    def unit_cost(self) -> float:
+        kh, kw = self.problem.window.kernel
+        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return add_bias(pull, value, self._op.bias, at)
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_depthwise(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
+            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.kernel.environment(signature),
+        )  # fmt: skip
+
+
+class PoolPlan(ImagePlan):
+    """Maximum and average pools."""
+
+    family = "pool"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        if Layout.of(self.x.type).block == 0:
+            no_match("operands are row-major")
+        self.problem = pool.PoolProblem(
+            self.n, self.channels, self.h, self.w, "max" if op.NAME == "nn.max_pool" else "average",
+            window_of(kernel, op, op.kernel), getattr(op, "count_include_pad", False),
+        )  # fmt: skip
+        target = kernel.target
+        self.schedule = from_json(WindowSchedule, schedule) if schedule else pool.heuristic(self.problem, target)
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
+
+    @property
+    def unit_cost(self) -> float:
+        kh, kw = self.problem.window.kernel
+        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_pool(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
+            signature.begin, signature.end, self.kernel.environment(signature),
+        )  # fmt: skip
+
+
+class GlobalPoolPlan(ImagePlan):
+    """The mean of each channel of an image."""
+
+    family = "global-pool"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        if Layout.of(self.x.type).block == 0:
+            no_match("operands are row-major")
+        if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
+            no_match("not a mean over height and width")
+        self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, "average")
+        self.schedule = pool.GlobalPoolSchedule()
+        self.extent: Dim = pool.global_extent(self.problem, kernel.target, self.symbols)
+
+    @property
+    def unit_cost(self) -> float:
+        pixels = self.h * self.w if isinstance(self.h, int) and isinstance(self.w, int) else 1024
+        return float(pixels)
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_global_pool(
+            b, self.problem, self.kernel.target, self.argument(signature, self.x), sink,
+            signature.begin, signature.end, self.kernel.environment(signature),
+        )  # fmt: skip
+
+
+class ImageFamily:
+    """One kind of plan for kernels whose anchor is one of some ops."""
+
+    def __init__(self, kind: type[Any], *ops: str) -> None:
+        self.name: str = kind.family
+        self._kind = kind
+        self._ops = ops
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> Any:
+        op = anchor(kernel, *self._ops)
+        if len(kernel.shape(op.results[0])) != 4:
+            no_match("not an image")
+        return self._kind(kernel, op, schedule)
+
+
+def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> Window:
+    """The window of a convolution or pool."""
+    pads = resolved_pads(op, kernel.shape(op.operands[0])[2:], window)
+    if len(window) != 2 or not all(isinstance(p, int) for p in pads):
+        no_match("the padding is known only at run time")
+    if any(p < 0 for p in pads):
+        no_match("negative padding")
+    kh, kw = window
+    return Window((kh, kw), op.strides, pads, op.dilations, getattr(op, "ceil_mode", False))
+
+
+def add_bias(pull: Pull, value: Value, bias: Tensor | None, at: Sequence[Coordinate]) -> Value:
+    """The accumulator plus the bias of its channels."""
+    if bias is None:
+        return value
+    return pull.b.binary("arith.addf", value, pull.value(bias, [at[1]]), pull.lanes)
+
+
+def row_cost(schedule: WindowSchedule, w: int | str, window: Window) -> float:
+    """Output pixels of a unit."""
+    columns = window.output(1, w) if isinstance(w, int) else 64
+    return float(schedule.rows * columns)
