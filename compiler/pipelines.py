@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from xcompile.compiler.target.target import Target
 
 PIPELINES: Mapping[str, str] = {
-    "cpu": "kernel-form",
+    "cpu": "nn-assign-layout,kernel-form",
 }
 """What `@name` stands for in pipeline text."""
 

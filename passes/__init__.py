@@ -3,6 +3,7 @@
 from xcompile.compiler.ir.passes import PASS_REGISTRY
 
 PASSES = {
+    "nn-assign-layout": "xcompile.passes.nn.assign_layout:AssignLayout",
     "kernel-form": "xcompile.passes.kernel.form:FormKernels",
 }
 

@@ -17,7 +17,8 @@ VIEWS = frozenset({"nn.reshape", "nn.flatten", "nn.squeeze", "nn.unsqueeze"})
 """Ops whose result has the bytes of their first operand."""
 
 MOVEMENT = frozenset(
-    {"nn.transpose", "nn.expand", "nn.slice", "nn.pad", "nn.tile", "nn.gather", "nn.gather_elements", "nn.relayout"}
+    {"nn.transpose", "nn.expand", "nn.slice", "nn.pad", "nn.tile", "nn.gather", "nn.gather_elements", "nn.gather_nd",
+     "nn.relayout", "nn.depth_to_space", "nn.space_to_depth"}
 ) | VIEWS  # fmt: skip
 """Ops whose elements are elements of their first operand, at other places."""
 
@@ -28,13 +29,19 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     "nn.pad": frozenset({"pads", "axes"}),
     "nn.tile": frozenset({"repeats"}),
     "nn.constant_of_shape": frozenset({"shape"}),
-    "nn.split": frozenset({"split"}),
+    "nn.split": frozenset({"lengths"}),
     "nn.shape": frozenset({"x"}),
     "nn.size": frozenset({"x"}),
+    "nn.trilu": frozenset({"k"}),
+    "nn.cumsum": frozenset({"axis"}),
+    "nn.one_hot": frozenset({"depth"}),
+    "nn.topk": frozenset({"k"}),
+    "nn.range": frozenset({"start", "limit", "delta"}),
+    "nn.pow": frozenset({"b"}),
 }
 """Operands that say sizes or places and are not read as data when their content is known."""
 
-REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements"})
+REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements", "nn.gather_nd"})
 """Movement ops that may read an element many times: what is expensive is not recomputed for them."""
 
 ACCEPTS_PROLOGUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"})

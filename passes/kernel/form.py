@@ -18,7 +18,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
-from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.kernel import Dims, Func, Launch, Return, View, shape_text
 from xcompile.dialects.nn.base import Shape, dtype_of, rank_of
@@ -307,6 +307,8 @@ def _bind(dim: Dim, names: dict[Dim, str]) -> str:
     """The kernel's word for a size of the program: an integer or d0, d1, …"""
     if isinstance(dim, int):
         return str(dim)
+    if bounds(dim)[1] < 0:
+        return str(-symbol(names.setdefault(-dim, f"d{len(names)}")))  # sizes are not negative, places may be
     return names.setdefault(dim, f"d{len(names)}")
 
 

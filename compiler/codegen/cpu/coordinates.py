@@ -101,6 +101,28 @@ class Coordinates:
             return self.b.min(self.b.max(a, low), high)
         return self._binary("arith.minsi", self._binary("arith.maxsi", a, low), high)
 
+    def modulo(self, a: Coordinate, by: Index) -> Coordinate:
+        """`a` modulo `by`, which is positive; `a` may be negative, the result is not."""
+        left = self._signed("arith.remsi", a, by)
+        return self._signed("arith.remsi", self.add(left, by), by)
+
+    def minimum(self, a: Coordinate, b: Coordinate) -> Coordinate:
+        """The lesser of two coordinates, lane by lane."""
+        if _uniform(a) and _uniform(b):
+            return self.b.min(a, b)
+        return self._binary("arith.minsi", a, b)
+
+    def reflected(self, a: Coordinate, period: Index) -> Coordinate:
+        """`period - a`."""
+        if _uniform(a):
+            return self.b.sub(period, a)
+        return self._binary("arith.subi", period, a)
+
+    def _signed(self, op: str, a: Coordinate, by: Index) -> Coordinate:
+        if _uniform(a):
+            return self.b.op(f"{op} {self.b.index(a)}, {self.b.index(by)} : index")
+        return self._binary(op, a, by)
+
     def compare(self, predicate: str, a: Coordinate, b: Coordinate) -> Value | bool:
         """An i1 (uniform), a vector of i1, or a Python bool when known."""
         if _uniform(a) and _uniform(b):

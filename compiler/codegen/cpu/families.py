@@ -3,7 +3,9 @@
 from typing import Any
 
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
+from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
+from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan
 from xcompile.compiler.codegen.cpu.map import MapFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
@@ -14,9 +16,15 @@ from xcompile.compiler.target.target import Target
 from xcompile.dialects import nn as _nn
 from xcompile.dialects.kernel import Func
 
-assert _elementwise and _nn  # importing the modules registers ops and their element functions
+assert _elementwise and _movement and _nn  # importing the modules registers ops and their element functions
 
-FAMILIES: list[Family] = [MapFamily()]
+FAMILIES: list[Family] = [
+    ImageFamily(DepthwisePlan, "nn.conv"),
+    ImageFamily(ConvPlan, "nn.conv"),
+    ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
+    ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
+    MapFamily(),
+]
 """All families, the most specific first."""
 
 

@@ -1,6 +1,7 @@
 """The families of 2-D images in blocked layout: convolutions and pools."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of
-from xcompile.dialects.nn.spatial import resolved_pads
+from xcompile.dialects.nn.spatial import resolve_pads
 
 
 class ImagePlan:
@@ -195,6 +196,11 @@ class PoolPlan(ImagePlan):
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class GlobalPoolSchedule:
+    """There is nothing to choose: a unit is one block of channels of one image."""
+
+
 class GlobalPoolPlan(ImagePlan):
     """The mean of each channel of an image."""
 
@@ -207,7 +213,7 @@ class GlobalPoolPlan(ImagePlan):
         if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
             no_match("not a mean over height and width")
         self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, "average")
-        self.schedule = pool.GlobalPoolSchedule()
+        self.schedule = GlobalPoolSchedule()
         self.extent: Dim = pool.global_extent(self.problem, kernel.target, self.symbols)
 
     @property
@@ -239,9 +245,17 @@ class ImageFamily:
 
 def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> Window:
     """The window of a convolution or pool."""
-    pads = resolved_pads(op, kernel.shape(op.operands[0])[2:], window)
-    if len(window) != 2 or not all(isinstance(p, int) for p in pads):
+    if len(window) != 2:
+        no_match("not a window of two axes")
+    sizes = kernel.shape(op.operands[0])[2:]
+    if op.auto_pad != "notset" and any(not isinstance(d, int) and s > 1 for d, s in zip(sizes, op.strides, strict=True)):
         no_match("the padding is known only at run time")
+    # with stride 1 the padding does not depend on the size
+    known = [d if isinstance(d, int) else 1 for d in sizes]
+    (top, bottom), (left, right) = resolve_pads(
+        known, window, strides=op.strides, dilations=op.dilations, pads=op.pads, auto_pad=op.auto_pad
+    )
+    pads = (top, left, bottom, right)
     if any(p < 0 for p in pads):
         no_match("negative padding")
     kh, kw = window
