@@ -46,3 +46,6 @@ REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements", 
 
 ACCEPTS_PROLOGUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"})
 """Anchors whose first operand may be an elementwise expression."""
+
+READS_STRIDED = frozenset({"nn.matmul"})
+"""Anchors that read operands through transpositions, and may store their result through one."""

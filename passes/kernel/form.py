@@ -26,11 +26,13 @@ from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.kinds import (
     ACCEPTS_PROLOGUE,
     MOVEMENT,
+    READS_STRIDED,
     REPEATS,
     SIZE_OPERANDS,
     VIEWS,
     is_elementwise,
 )
+from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
 MOST_OPS = 64
@@ -120,17 +122,21 @@ class _Grouping:
         if len(group.ops) >= MOST_OPS:
             return None
         if is_elementwise(op.NAME) or op.NAME in MOVEMENT:
-            fits = all(self._may_pull(op, r) for r in readers if r is not None)
+            fits = all(self._may_pull(op, r, group) for r in readers if r is not None)
         else:
             fits = group.anchor is None and len(readers) == 1 and self._is_epilogue(op, group)
         return group if fits else None
 
-    def _may_pull(self, op: Op, reader: Op) -> bool:
+    def _may_pull(self, op: Op, reader: Op, group: _Group) -> bool:
         """Whether `reader` reads each element of `op` about once, and can take it as an expression."""
         if is_elementwise(reader.NAME) or reader.NAME == "nn.concat":
             same = self._shape(op) == self._shape(reader) or reader.NAME == "nn.concat"
             return same or op.NAME in MOVEMENT - REPEATS
+        if reader.NAME in READS_STRIDED:
+            return op.NAME == "nn.transpose"
         if reader.NAME in MOVEMENT:
+            if group.anchor is not None and group.anchor.NAME in READS_STRIDED and reader != group.root:
+                return op.NAME == "nn.transpose"
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
         return (
             reader.NAME in ACCEPTS_PROLOGUE
@@ -139,14 +145,21 @@ class _Grouping:
         )
 
     def _is_epilogue(self, anchor: Op, group: _Group) -> bool:
-        """Whether everything between the anchor and the root is elementwise, of the anchor's shape."""
-        shape, current = self._shape(anchor), anchor
+        """Whether everything between the anchor and the root is elementwise, of the anchor's shape.
+
+        Contractions may end in transpositions that leave the last axis where it is.
+        """
+        shape, current, moved = self._shape(anchor), anchor, False
         while current != group.root:
             readers = [r for r in self._readers[current.results[0]] if r is not None]
-            if len(set(readers)) != 1 or not is_elementwise(readers[0].NAME):
+            if len(set(readers)) != 1:
                 return False
             current = readers[0]
-            if self._shape(current) != shape or len(current.results) != 1:
+            if isinstance(current, Transpose) and anchor.NAME in READS_STRIDED:
+                moved = True
+                if current.perm[-1] != len(shape) - 1:
+                    return False
+            elif moved or not is_elementwise(current.NAME) or self._shape(current) != shape:
                 return False
         return True
 

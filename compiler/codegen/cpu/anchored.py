@@ -13,9 +13,10 @@ from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
-from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.ir.rewrite import no_match, producer
 from xcompile.compiler.support.dims import Dim, symbol, symbols_of
 from xcompile.dialects.nn.base import Shape
+from xcompile.dialects.nn.reshape import Transpose
 
 Finish = Callable[[Pull, Value, Sequence[Coordinate]], Value]
 """What an anchor itself still does to an accumulator, such as adding its bias."""
@@ -32,7 +33,13 @@ def anchor(kernel: Kernel, *names: str) -> Op:
 
 
 def make_sink(
-    kernel: Kernel, b: Builder, signature: Signature, op: Op, lane_axis: int, finish: Finish | None = None
+    kernel: Kernel,
+    b: Builder,
+    signature: Signature,
+    op: Op,
+    lane_axis: int,
+    finish: Finish | None = None,
+    leading: int = 0,
 ) -> Sink:
     """The sink of a kernel whose anchor is `op`.
 
@@ -43,6 +50,7 @@ def make_sink(
         op: the anchor.
         lane_axis: the logical axis of the anchor's result along which lanes run.
         finish: what is done to accumulators first.
+        leading: how many axes in front the family has flattened into the first one it names.
     """
     pulls: dict[int, Pull] = {}
     destination = kernel.destination(signature, 0)
@@ -52,17 +60,30 @@ def make_sink(
         if lanes not in pulls:
             pulls[lanes] = kernel.pull(b, signature, lanes)
         pull = pulls[lanes]
-        places: list[Coordinate] = list(at)
+        places: list[Coordinate] = [0] * leading + list(at)
         if lanes:
-            places[lane_axis] = Lane(at[lane_axis], lanes)
+            places[lane_axis] = Lane(at[-1] if leading else at[lane_axis], lanes)
 
         def give(_: Sequence[Coordinate]) -> Value:
             return finish(pull, value, places) if finish else value
 
         with pull.masked(mask, zero_padding=bool(destination.layout.block)), pull.bound(result, give):
-            pull.store(destination, pull.value(root, places), places)
+            there = _through_transpositions(root, places)
+            pull.store(destination, pull.value(root, there), there)
 
     return sink
+
+
+def _through_transpositions(root: Tensor, places: list[Coordinate]) -> list[Coordinate]:
+    """Coordinates in the result, from those in the value that transpositions at the kernel's end start from."""
+    perms: list[tuple[int, ...]] = []
+    value = root
+    while (transpose := producer(value, Transpose)) is not None:
+        perms.append(transpose.perm)
+        value = transpose.x
+    for perm in reversed(perms):
+        places = [places[p] for p in perm]
+    return places
 
 
 def operand_position(kernel: Kernel, value: Tensor) -> int:

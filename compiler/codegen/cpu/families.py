@@ -4,6 +4,7 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
+from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan
 from xcompile.compiler.codegen.cpu.map import MapFamily
@@ -23,6 +24,7 @@ FAMILIES: list[Family] = [
     ImageFamily(ConvPlan, "nn.conv"),
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
+    ContractionFamily(),
     MapFamily(),
 ]
 """All families, the most specific first."""

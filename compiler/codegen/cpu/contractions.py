@@ -1,0 +1,213 @@
+"""The family of contractions: `nn.matmul` with elementwise ops behind it, its operands read through transpositions."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, operand_position, symbol_sizes
+from xcompile.compiler.codegen.cpu.builder import Builder
+from xcompile.compiler.codegen.cpu.contraction import emit_contraction
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, emitted
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.rewrite import no_match, producer
+from xcompile.compiler.schedule import contraction
+from xcompile.compiler.schedule.contraction import ContractionProblem, ContractionSchedule
+from xcompile.compiler.schedule.schedule import from_json
+from xcompile.compiler.schedule.window import Size
+from xcompile.compiler.support.dims import Dim, product
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.reshape import Transpose
+
+_MONOMIAL = re.compile(r"\w+(\*\w+)*")
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A kernel argument seen through transpositions.
+
+    Attributes:
+        argument: the argument.
+        shape: the sizes of the view's axes.
+        strides: elements from one index to the next, for each axis.
+        order: which axis of the argument each axis is.
+    """
+
+    argument: Value
+    shape: Shape
+    strides: tuple[Dim, ...]
+    order: tuple[int, ...]
+
+    @staticmethod
+    def of(kernel: Kernel, value: Value) -> "Strided":
+        """How `value` lies in memory; leaves by `no_match` when it is computed in the kernel."""
+        transpose = producer(value, Transpose)
+        if transpose is not None:
+            inner = Strided.of(kernel, transpose.x)
+            return inner.permuted(transpose.perm)
+        operand_position(kernel, value)
+        if Layout.of(value.type).block:
+            no_match("an operand is in a blocked layout")
+        shape = kernel.shape(value)
+        strides = tuple(product(shape[i + 1 :]) for i in range(len(shape)))
+        return Strided(value, shape, strides, tuple(range(len(shape))))
+
+    def permuted(self, perm: Sequence[int]) -> "Strided":
+        return Strided(
+            self.argument,
+            tuple(self.shape[p] for p in perm),
+            tuple(self.strides[p] for p in perm),
+            tuple(self.order[p] for p in perm),
+        )
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.order == tuple(range(len(self.order)))
+
+
+class ContractionFamily:
+    """Takes kernels whose anchor is a `nn.matmul` of float32 or float64 tensors of at least two axes."""
+
+    name = "contraction"
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> "ContractionPlan":
+        return ContractionPlan(kernel, anchor(kernel, "nn.matmul"), schedule)
+
+
+class ContractionPlan:
+    """See `family.Plan`."""
+
+    family = "contraction"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        self.kernel = kernel
+        self.op = op
+        if dtype_of(op.a) not in ("f32", "f64"):
+            no_match(f"elements are {dtype_of(op.a)}")
+        self._a, self._b = Strided.of(kernel, op.a), Strided.of(kernel, op.b)
+        if min(len(self._a.shape), len(self._b.shape)) < 2:
+            no_match("an operand is a vector")
+        if op.transpose_a:
+            self._a = self._a.permuted(_swapped(len(self._a.shape)))
+        if op.transpose_b:
+            self._b = self._b.permuted(_swapped(len(self._b.shape)))
+        self._constant = kernel.is_constant(self._b.argument)
+        self._flat = self._may_flatten()
+        self.problem = self._problem()
+        target = kernel.target
+        self.schedule = (
+            from_json(ContractionSchedule, schedule) if schedule else contraction.heuristic(self.problem, target)
+        )
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = contraction.extent(self.problem, self.schedule, target, symbol_sizes(kernel))
+        self.scratch = contraction.scratch_bytes(self.problem, self.schedule, target)
+        self.packings: dict[int, Packing] = {}
+        if self._constant:
+            self.packings[operand_position(kernel, self._b.argument)] = self._packing()
+
+    # -- the problem --------------------------------------------------------------------------
+
+    def _may_flatten(self) -> bool:
+        """Whether the batch of A and its rows are one long axis of rows, for B and for everything in the epilogue."""
+        if len(self._b.shape) != 2 or not self._a.is_contiguous:
+            return False
+        if any(op.NAME == "nn.transpose" and op.results[0] != self.op.a for op in self.kernel.ops):
+            return False
+        full = self.kernel.shape(self.op.y)
+        for parameter in self.kernel.parameters:
+            if parameter in (self._a.argument, self._b.argument):
+                continue
+            shape = self.kernel.shape(parameter)
+            if shape != full and any(d != 1 for d in shape[:-1]):
+                return False
+        return True
+
+    def _problem(self) -> ContractionProblem:
+        *a_batch, m, k = self._a.shape
+        n = self._b.shape[-1]
+        if k != self._b.shape[-2]:
+            no_match(f"the inner sizes {k} and {self._b.shape[-2]} are not known to be equal")
+        dtype: Any = dtype_of(self.op.a)
+        if self._flat:
+            return ContractionProblem(
+                m=_size(product([*a_batch, m])), n=_size(n), k=_size(k),
+                a_strides=None, b_strides=self._b_strides(()), constant_b=self._constant, dtype=dtype,
+            )  # fmt: skip
+        batch = self.kernel.shape(self.op.y)[:-2]
+        return ContractionProblem(
+            m=_size(m), n=_size(n), k=_size(k), batch=tuple(_size(d) for d in batch),
+            a_strides=self._strides(self._a, batch), b_strides=self._b_strides(batch),
+            constant_b=self._constant, dtype=dtype,
+        )  # fmt: skip
+
+    def _b_strides(self, batch: Shape) -> tuple[Size, ...] | None:
+        """Where B is; a constant is stored contiguously in logical order, with axes of size 1 along which it repeats."""
+        if self._constant:
+            shape = self._b.shape
+            strides = tuple(product(shape[i + 1 :]) for i in range(len(shape)))
+            return self._strides(replace(self._b, strides=strides), batch)
+        return self._strides(self._b, batch)
+
+    @staticmethod
+    def _strides(operand: Strided, batch: Shape) -> tuple[Size, ...]:
+        """Strides along the batch (0 where the operand repeats) and the two inner axes."""
+        found: list[Size] = []
+        missing = len(batch) - (len(operand.shape) - 2)
+        for axis, size in enumerate(batch):
+            position = axis - missing
+            if position < 0 or (operand.shape[position] == 1 and size != 1):
+                found.append(0)
+            elif operand.shape[position] == size:
+                found.append(_size(operand.strides[position]))
+            else:
+                no_match(f"the batch sizes {operand.shape[position]} and {size} may differ")
+        return (*found, *(_size(s) for s in operand.strides[-2:]))
+
+    def _packing(self) -> Packing:
+        def pack(weight: np.ndarray) -> np.ndarray:
+            return contraction.pack(
+                weight.transpose(self._b.order), self.problem, self.schedule, self.kernel.target
+            )
+
+        return Packing(f"contraction {self._b.order} {self.problem} {self.schedule}", pack)
+
+    @property
+    def unit_cost(self) -> float:
+        k = self.problem.k if isinstance(self.problem.k, int) else 256
+        n = min(self.problem.n, self.schedule.n_block) if isinstance(self.problem.n, int) else self.schedule.n_block
+        m = min(self.problem.m, self.schedule.m_block) if isinstance(self.problem.m, int) else self.schedule.m_block
+        lanes = self.kernel.target.lanes(self.problem.bits)
+        return k * n * m / lanes / self.kernel.target.fma_ports
+
+    # -- code ---------------------------------------------------------------------------------
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        signature = self.kernel.signature(scratch=self.scratch > 0)
+        b = Builder()
+        rank = len(self.kernel.shape(self.op.y))
+        sink = make_sink(self.kernel, b, signature, self.op, rank - 1, leading=rank - 2 if self._flat else 0)
+        emit_contraction(
+            b, self.problem, self.schedule, self.kernel.target,
+            signature.buffer(operand_position(self.kernel, self._a.argument)),
+            signature.buffer(operand_position(self.kernel, self._b.argument)),
+            sink, signature.begin, signature.end, self.kernel.environment(signature),
+            signature.buffer(len(signature.buffers) - 1) if signature.scratch else None,
+        )  # fmt: skip
+        return emitted(b, symbol, signature)
+
+
+def _swapped(rank: int) -> tuple[int, ...]:
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _size(dim: Dim) -> Size:
+    """A Dim as schedules name sizes: an integer or a product of symbols; leaves by `no_match` for others."""
+    if isinstance(dim, int):
+        return dim
+    if not _MONOMIAL.fullmatch(str(dim)):
+        no_match(f"the size {dim} is not a product")
+    return str(dim)
