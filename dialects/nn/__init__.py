@@ -1,27 +1,7 @@
 """The nn dialect: importing this package declares every op of it."""
 
-from xcompile.dialects.nn import (
-    binary,
-    const,
-    gather,
-    generate,
-    reshape,
-    scatter,
-    sizes,
-    slicing,
-    ternary,
-    unary,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "binary",
-    "const",
-    "gather",
-    "generate",
-    "reshape",
-    "scatter",
-    "sizes",
-    "slicing",
-    "ternary",
-    "unary",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -49,3 +49,8 @@ ACCEPTS_PROLOGUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.layer_norm", "
 
 READS_STRIDED = frozenset({"nn.matmul"})
 """Anchors that read operands through transpositions, and may store their result through one."""
+
+TAKES_EPILOGUE = frozenset(
+    {"nn.conv", "nn.matmul", "nn.max_pool", "nn.average_pool", "nn.reduce_mean", "nn.softmax", "nn.layer_norm", "nn.rms_norm"}
+)  # fmt: skip
+"""Anchors whose kernels finish each element with the elementwise ops behind them."""

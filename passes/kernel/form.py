@@ -29,6 +29,7 @@ from xcompile.dialects.nn.kinds import (
     READS_STRIDED,
     REPEATS,
     SIZE_OPERANDS,
+    TAKES_EPILOGUE,
     VIEWS,
     is_elementwise,
 )
@@ -121,7 +122,9 @@ class _Grouping:
             return None
         if len(group.ops) >= MOST_OPS:
             return None
-        if is_elementwise(op.NAME) or op.NAME in MOVEMENT:
+        if is_elementwise(op.NAME) and self._ends_anchor(op):
+            fits = group.anchor is None and self._is_epilogue(op, group)
+        elif is_elementwise(op.NAME) or op.NAME in MOVEMENT:
             fits = all(self._may_pull(op, r, group) for r in readers if r is not None)
         else:
             fits = group.anchor is None and len(readers) == 1 and self._is_epilogue(op, group)
@@ -143,6 +146,24 @@ class _Grouping:
             and op.results[0] == reader.operands[0]
             and is_elementwise(op.NAME)
         )
+
+    def _ends_anchor(self, op: Op) -> bool:
+        """Whether the op can be the epilogue of an anchor, which is worth more than being read by another kernel."""
+        pending, seen = [op], 0
+        while pending and seen < MOST_OPS:
+            current = pending.pop()
+            seen += 1
+            for value in self.data_operands(current):
+                source = view(value.owner) if not isinstance(value.owner, ir.Block) else None
+                if source is None or isinstance(source, Const) or len(list(value.uses)) != 1:
+                    continue
+                if self._analysis.shape(value) != self._shape(op):
+                    continue
+                if is_elementwise(source.NAME):
+                    pending.append(source)
+                elif source.NAME in TAKES_EPILOGUE:
+                    return True
+        return False
 
     def _is_epilogue(self, anchor: Op, group: _Group) -> bool:
         """Whether everything between the anchor and the root is elementwise, of the anchor's shape.
