@@ -26,6 +26,20 @@ Mode = Literal["off", "f2", "f4", "auto"]
 _LINE = 64
 _PAGE = 4096
 
+# What the heuristic knows from measurements, in docs/decisions.md.
+_K_BLOCK = (
+    128  # input channels a pass: a panel of weights and the tiles' channels share the L1 cache
+)
+_OC_BLOCK = 64
+_MOST_TILES = 56
+_LOOP_BODY = 96  # multiply-adds in one trip of the innermost loop
+_TILES_A_WEIGHT = 16  # products that take as long as one weight takes from memory
+_STREAM_PRICE = (
+    2.3  # the same within a cache: tiles' worth of time a block loses to reading all weights
+)
+_TRANSFORM_PRICE = 8  # channels' worth of products that the transforms of a tile take
+_DIRECT_PRICE = 1.15  # the direct algorithm's share of the peak is that much lower
+
 
 @dataclass(frozen=True)
 class WinogradProblem:
@@ -235,48 +249,73 @@ def heuristic(problem: WinogradProblem, target: Target, mode: Mode = "auto") -> 
     m = _tile_edge(problem, mode)
     lanes, wide = problem.block, target.vector_registers >= 32
     vectors, rows = 2, 12 if wide else 6
+    unroll = lanes
+    while unroll > 1 and unroll * rows * vectors > _LOOP_BODY:
+        unroll //= 2
     channels = _round_up(problem.c, lanes)
-    k_block = (
-        channels if channels <= 128 else _round_up(ceildiv(channels, ceildiv(channels, 128)), lanes)
-    )
-    oc_block = _group(problem.oc, vectors * lanes)
-    tiles = _tiles(problem, target, m, oc_block)
+    passes = ceildiv(channels, _K_BLOCK)
+    tiles, oc_block = _blocks(problem, target, m, vectors * lanes)
     return WinogradSchedule(
         m=m,
         tiles=tiles,
         oc_block=oc_block,
         rows=min(rows, tiles),
         vectors=vectors,
-        k_block=k_block,
-        unroll=min(lanes, 8),
+        k_block=_round_up(ceildiv(channels, passes), lanes),
+        unroll=unroll,
         strip=_strip(target, m, lanes, tiles),
     )
 
 
 def _tile_edge(problem: WinogradProblem, mode: Mode) -> int:
-    """F(4×4) saves more multiplications, but wastes up to three rows and columns at the edges."""
+    """The tile that needs less time; F(4×4) on equal terms."""
     if mode in ("f2", "f4"):
         return 2 if mode == "f2" else 4
-    small = [size is not None and size <= 8 for size in problem.output]
-    return 2 if all(small) else 4
+    return min((4, 2), key=lambda m: _products(problem, m))
 
 
-def _group(oc: int, width: int) -> int:
-    """Output channels a group: at most 64 (or a register tile), groups as equal as can be."""
-    panels = ceildiv(oc, width)
-    most = max(64 // width, 1)
-    return ceildiv(panels, ceildiv(panels, most)) * width
+def _products(problem: WinogradProblem, m: int) -> int:
+    """Multiplications an output channel and input channel, or as many as there is time for.
+
+    Weights come from memory once a run, and reading one takes as long as multiplying it with some tiles.
+    """
+    return (m + 2) ** 2 * max(_assumed_tiles(problem, m), _TILES_A_WEIGHT)
 
 
-def _tiles(problem: WinogradProblem, target: Target, m: int, oc_block: int) -> int:
-    """Tiles a block: the transformed input and the products of a block fit into the L2 cache."""
-    channels = _round_up(problem.c, problem.block)
-    most = target.l2 // (4 * (m + 2) ** 2 * (channels + oc_block))
-    most = min(max(most, 24), 56)
+def _assumed_tiles(problem: WinogradProblem, m: int) -> int:
+    """Tiles of all images; where sizes are not known, one image of 64 rows and columns stands for them."""
+    count = tile_count(problem, m)
+    images = dims.symbols_of(dims.parse(str(problem.n)))
+    return dims.evaluate(count, {s: 1 if s in images else 64 for s in dims.symbols_of(count)})
+
+
+def _blocks(problem: WinogradProblem, target: Target, m: int, width: int) -> tuple[int, int]:
+    """Tiles a block and output channels a group: little work for one core, and all cores finish together.
+
+    While the transformed weights fit into the L2 cache, blocks do so too; larger weights are read again for each
+    block, which is small beside the arithmetic of 49 tiles and noticeable beside that of 16.
+    """
+    frequencies, channels = (m + 2) ** 2, _round_up(problem.c, problem.block)
+    panels = ceildiv(problem.oc, width)
+    parts = [p for p in range(1, max(_OC_BLOCK // width, 1) + 1) if panels % p == 0]
+    streamed = 4 * frequencies * channels * panels * width > target.l2
+    fitting = target.l2 // (4 * frequencies * (channels + parts[-1] * width))
+    most = _MOST_TILES if streamed else min(max(fitting, _MOST_TILES // 2), _MOST_TILES)
     count = tile_count(problem, m)
     if not isinstance(count, int):
-        return most
-    return max(ceildiv(count, ceildiv(count, most)), 1)
+        return most, parts[-1] * width
+
+    def time(choice: tuple[int, int]) -> tuple[float, int, int]:
+        tiles, part = choice
+        units = ceildiv(count, tiles) * (panels // part)
+        price = tiles * part * (1 + (_STREAM_PRICE / tiles if streamed else 0))
+        slowest, alone = ceildiv(units, target.cores) * price, units * price
+        return slowest + alone / target.cores, -part, -tiles
+
+    fewest = ceildiv(max(count, 1), most)
+    sizes = {max(ceildiv(count, fewest + more), 1) for more in range(target.cores + 1)}
+    tiles, part = min(itertools.product(sizes, parts), key=time)
+    return tiles, part * width
 
 
 def _strip(target: Target, m: int, lanes: int, tiles: int) -> int:
@@ -344,7 +383,17 @@ def pays(problem: WinogradProblem, target: Target, mode: Mode) -> bool:
         check_problem(problem)
     except ScheduleError:
         return False
-    return mode != "auto" or min(problem.c, problem.oc) >= 2 * problem.block
+    if mode != "auto":
+        return True
+    channels, outputs = _round_up(problem.c, problem.block), _round_up(problem.oc, problem.block)
+    transforms = 1 + _TRANSFORM_PRICE / channels + _TRANSFORM_PRICE / outputs
+    padded = channels * outputs * transforms / (problem.c * problem.oc)
+    return _products(problem, _tile_edge(problem, mode)) * padded < _DIRECT_PRICE * _direct(problem)
+
+
+def _direct(problem: WinogradProblem) -> int:
+    """Multiplications of the direct algorithm, in the terms of `_products`."""
+    return 9 * max(_assumed_tiles(problem, 1), _TILES_A_WEIGHT)
 
 
 def ceildiv(a: int, b: int) -> int:
