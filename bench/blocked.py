@@ -63,8 +63,9 @@ class BlockedStore:
                 f"arith.select {mask}, {value}, {zero} : vector<{lanes}xi1>, vector<{lanes}xf32>"
             )
         block = b.add(b.mul(n, self.blocks), b.div(channel, lanes))
-        pixel = b.add(b.mul(b.add(b.mul(block, self.h), row), self.w), column)
-        b.store(value, self.y, b.mul(pixel, lanes), lanes)
+        plane = b.mul(b.mul(block, b.mul(self.h, self.w)), lanes)  # loop invariant
+        pixel = b.add(b.mul(row, self.w), column)  # shared by the vectors of a pixel
+        b.store(value, self.y, b.add(plane, b.mul(pixel, lanes)), lanes)
 
 
 class CompiledConv:

@@ -16,9 +16,6 @@ import numpy as np
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, Window, resolve
 
-MOST_UNROLLED = 12
-"""The heuristic unrolls at most this many inputs of a plain image: more are hoisted and spilled."""
-
 ALIAS = 1024
 """Floats in 4 KiB: planes at a multiple of this distance share cache sets."""
 
@@ -67,8 +64,6 @@ class ConvSchedule:
         tile_w: output columns of a tile.
         k_blocks: blocks of input channels summed up at a time; the partial sums wait in scratch memory.
         unroll: input channels handled by one pass of the innermost loop; divides a block.
-        unroll_rows: kernel rows handled by one pass; above 1 all channels are unrolled too. (Never columns:
-            neighbouring pixels share inputs then, which the compiler would keep in registers.)
         stage: whether the input of a tile is copied to scratch memory first.
         prefetch: whether the next block of weights is fetched while this one is used.
         prefetch_input: whether the next register tile's input is; for tiles of one row read in place.
@@ -80,7 +75,6 @@ class ConvSchedule:
     tile_w: int
     k_blocks: int
     unroll: int
-    unroll_rows: int
     stage: bool
     prefetch: bool
     prefetch_input: bool
@@ -104,10 +98,6 @@ class ConvSchedule:
         blocking = ConvBlocking.of(problem, self, target)
         if blocking.channels % self.unroll:
             raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.channels}")
-        if problem.window.kernel[0] % self.unroll_rows:
-            raise ScheduleError(f"unroll_rows={self.unroll_rows} does not divide the kernel's rows")
-        if self.unroll_rows > 1 and self.unroll != blocking.channels:
-            raise ScheduleError("rows are unrolled after all channels only")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
         if self.prefetch_input and (self.stage or self.tile_h > 1):
@@ -306,6 +296,10 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
     per_pixel = 4 * in_blocks * channels * steps[0] * steps[1]
     tile_h, tile_w = _tile(oh, ow, max(pixels, target.l2 // 2 // per_pixel), pixels)
+    if (
+        plain
+    ):  # few channels: rows of constant distances between pixels are worth staging rows twice
+        tile_h = 1
     taps = window.kernel[0] * window.kernel[1]
     block_bytes = 4 * taps * channels * vectors * lanes
     k_blocks = in_blocks
@@ -319,9 +313,6 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_w=tile_w,
         k_blocks=k_blocks,
         unroll=channels,
-        unroll_rows=window.kernel[0]
-        if plain and channels * window.kernel[0] <= MOST_UNROLLED
-        else 1,
         stage=stage,
         prefetch=in_blocks * block_bytes * problem.oc // (vectors * lanes) > target.l1d // 2,
         prefetch_input=not stage and tile_h == 1,
@@ -345,7 +336,7 @@ def space(problem: ConvProblem, target: TargetNumbers) -> Iterator[ConvSchedule]
                     for stage in (False, True):
                         schedule = ConvSchedule(
                             vectors, pixels, tile_h, first.tile_w, k_blocks,
-                            first.unroll, first.unroll_rows, stage, first.prefetch, tile_h == 1 and not stage,
+                            first.unroll, stage, first.prefetch, tile_h == 1 and not stage,
                         )  # fmt: skip
                         if schedule != first and _is_legal(schedule, problem, target):
                             yield schedule

@@ -1,0 +1,320 @@
+"""A register tile of a direct convolution: some output pixels times the vectors of a panel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import WindowSizes
+from xcompile.compiler.schedule.conv import ConvBlocking, ConvProblem, ConvSchedule
+
+LINE = 16
+"""Floats of a cache line."""
+
+
+@dataclass(frozen=True)
+class ConvContext:
+    """What all parts of the emitter of one convolution share.
+
+    Attributes:
+        b: where to write.
+        problem: the convolution.
+        schedule: a legal schedule.
+        blocking: what follows from these.
+        x: the input.
+        weights: the packed weights.
+        sink: takes the results.
+        sizes: of input and output.
+        staged: scratch memory for a tile's input; None when it is read in place.
+        partial: scratch memory for partial sums; None when there are none.
+    """
+
+    b: Builder
+    problem: ConvProblem
+    schedule: ConvSchedule
+    blocking: ConvBlocking
+    x: Buffer
+    weights: Buffer
+    sink: Sink
+    sizes: WindowSizes
+    staged: Buffer | None
+    partial: Buffer | None
+
+    @property
+    def lanes(self) -> int:
+        """V, the vector length."""
+        return self.blocking.lanes
+
+    def input_plane(self, n: Index, group: Index) -> Index:
+        """The number of the first input plane of a group."""
+        blocking = self.blocking
+        all_planes = blocking.groups * blocking.planes
+        return self.b.add(self.b.mul(n, all_planes), self.b.mul(group, blocking.planes))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a tile's input pixels are: float offsets and strides in a buffer."""
+
+    buffer: Buffer
+    base: Index
+    plane: Index
+    row: Index
+    steps: tuple[int, int]  # input rows and columns from one output pixel to the next
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of output pixels of one image and group."""
+
+    n: Index
+    group: Index
+    oh: Index
+    ow: Index
+    height: Index
+    width: Index
+    source: Source
+
+
+@dataclass(frozen=True)
+class Place:
+    """Row and column of an output pixel in its tile; the column is `column + shift`."""
+
+    row: Index
+    column: Index
+    shift: int = 0
+
+
+class RegisterTile:
+    """Some output pixels times the vectors of a panel, held in registers."""
+
+    def __init__(
+        self,
+        context: ConvContext,
+        tile: Tile,
+        panel: Index,
+        pixel: Index,
+        number: Index,
+        pixels: int,
+        valid: Index | None,
+    ) -> None:
+        """A register tile.
+
+        Args:
+            context: of the convolution.
+            tile: the tile it belongs to.
+            panel: the number of the panel in its group.
+            pixel: the number of the first pixel in the tile.
+            number: the number of the register tile in the tile.
+            pixels: how many pixels.
+            valid: how many of the pixels exist (at least one); None says all. The others repeat the last.
+        """
+        self.context, self.b, self.tile = context, context.b, tile
+        self.panel, self.pixel, self.number = panel, pixel, number
+        self.pixels, self.valid = pixels, valid
+        self.vectors = context.schedule.vectors
+        self.cells = [(i, j) for i in range(pixels) for j in range(self.vectors)]
+
+    def emit(self, weights: Index, first: Index, count: Index) -> None:
+        """Sum up `count` blocks of input channels from `first` on; the last part goes to the sink."""
+        context, b = self.context, self.b
+        blocks = context.blocking.in_blocks
+        types = [vector_type(context.lanes, "f32")] * len(self.cells)
+        zero = b.float_constant(0.0, "f32", context.lanes)
+        places = self.places()
+        sums = b.choose(
+            True if context.partial is None else b.compare("eq", first, 0),
+            types,
+            lambda: [zero] * len(self.cells),
+            self.load_partial,
+        )
+        sums = self.reduce(sums, types, places, weights, first, count)
+        if context.partial is None:
+            self.finish(sums, places)
+            return
+        last = b.compare("sge", b.add(first, count), blocks)
+        b.either(last, lambda: self.finish(sums, places), lambda: self.store_partial(sums))
+
+    # -- where the pixels are -----------------------------------------------------------------
+
+    def places(self) -> list[Place]:
+        """Where each pixel is, counted from the tile's first one."""
+        b, tile = self.b, self.tile
+        width = tile.width
+        if self.valid is not None:
+            last = b.sub(self.valid, 1)
+            numbers = [b.add(self.pixel, b.min(i, last)) for i in range(self.pixels)]
+            if tile.height == 1:
+                return [Place(0, number) for number in numbers]
+            return [Place(b.div(number, width), b.rem(number, width)) for number in numbers]
+        if tile.height == 1:
+            return [Place(0, self.pixel, i) for i in range(self.pixels)]
+        row, column = b.div(self.pixel, width), b.rem(self.pixel, width)
+        if isinstance(width, int) and width % self.pixels == 0:
+            return [Place(row, column, i) for i in range(self.pixels)]
+        places = [Place(row, column)]
+        for _ in range(1, self.pixels):
+            column = b.add(column, 1)
+            wraps = b.compare("eq", column, width)
+            column = b.select(wraps, 0, column)
+            row = b.select(wraps, b.add(row, 1), row)
+            places.append(Place(row, column))
+        return places
+
+    def offsets(self, places: Sequence[Place]) -> list[tuple[Index, int]]:
+        """The float offset of each pixel's first input, as a sum whose second term is known."""
+        b, source = self.b, self.tile.source
+        row_step = b.mul(source.row, source.steps[0])
+        column_step = source.steps[1] * self.context.blocking.pixel
+        known: dict[tuple[Index, Index], Index] = {}
+        for place in places:
+            at = (place.row, place.column)
+            if at not in known:
+                known[at] = b.add(source.base, b.flatten(at, [row_step, column_step]))
+        return [(known[place.row, place.column], place.shift * column_step) for place in places]
+
+    # -- the sum ------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        sums: list[Value],
+        types: list[str],
+        places: Sequence[Place],
+        weights: Index,
+        first: Index,
+        count: Index,
+    ) -> list[Value]:
+        """The loops over blocks, kernel columns, kernel rows and channels of a block."""
+        context, b = self.context, self.b
+        blocking, schedule, window = context.blocking, context.schedule, context.problem.window
+        source = self.tile.source
+        offsets = self.offsets(places)
+        kh, kw = window.kernel
+        tap = blocking.channels * schedule.vectors * context.lanes
+        lane_stride = 1 if blocking.pixel > 1 else source.plane
+
+        def over_channels(at: Index, weight: Index, carried: list[Value]) -> Sequence[Value]:
+            def body(channel: Index, inner: list[Value]) -> Sequence[Value]:
+                x = b.add(at, b.mul(channel, lane_stride))
+                w = b.add(weight, b.mul(channel, schedule.vectors * context.lanes))
+                self.prefetch(w, count)
+                self.prefetch_input(offsets[0][0], x)
+                return self.step(inner, offsets, x, w, lane_stride)
+
+            return b.reduce(0, blocking.channels, schedule.unroll, carried, types, body)
+
+        def over_block(block: Index, carried: list[Value]) -> Sequence[Value]:
+            x0 = b.mul(block, source.plane)
+            w0 = b.add(weights, b.mul(block, kh * kw * tap))
+
+            def over_columns(s: Index, outer: list[Value]) -> Sequence[Value]:
+                x1 = b.add(x0, b.mul(s, window.dilations[1] * blocking.pixel))
+                w1 = b.add(w0, b.mul(s, kh * tap))
+
+                def over_rows(r: Index, inner: list[Value]) -> Sequence[Value]:
+                    x2 = b.add(x1, b.mul(b.mul(r, window.dilations[0]), source.row))
+                    return over_channels(x2, b.add(w1, b.mul(r, tap)), inner)
+
+                return b.reduce(0, kh, 1, outer, types, over_rows)
+
+            return b.reduce(0, kw, 1, carried, types, over_columns)
+
+        return b.reduce(first, b.add(first, count), 1, sums, types, over_block)
+
+    def step(
+        self,
+        sums: list[Value],
+        offsets: Sequence[tuple[Index, int]],
+        x: Index,
+        w: Index,
+        lane_stride: Index,
+    ) -> list[Value]:
+        """The unrolled channels: for each, load the weights and a broadcast pixel after the other."""
+        context, b, lanes = self.context, self.b, self.context.lanes
+        buffer = self.tile.source.buffer
+        sums = list(sums)
+        starts = {offset: b.add(offset, x) for offset, _ in offsets}
+        for channel in range(context.schedule.unroll):
+            shift = b.mul(channel, lane_stride)
+            row = b.add(w, channel * self.vectors * lanes)
+            columns = [
+                b.load(context.weights, b.add(row, j * lanes), lanes) for j in range(self.vectors)
+            ]
+            for i, (offset, known) in enumerate(offsets):
+                scalar = b.load(buffer, b.add(starts[offset], known, shift))
+                pixel = b.broadcast(scalar, "f32", lanes)
+                for j, column in enumerate(columns):
+                    cell = i * self.vectors + j
+                    sums[cell] = b.fma(pixel, column, sums[cell], lanes)
+        return sums
+
+    def prefetch(self, w: Index, count: Index) -> None:
+        """Fetch this register tile's share of the weights that come after the present part."""
+        context, b, schedule = self.context, self.b, self.context.schedule
+        if not schedule.prefetch:
+            return
+        kh, kw = context.problem.window.kernel
+        step = schedule.unroll * self.vectors * context.lanes
+        lines = -(-step // LINE)
+        tiles = -(-schedule.tile_h * schedule.tile_w // schedule.pixels)
+        share = -(-lines // tiles)
+        part = b.mul(count, kh * kw * context.blocking.channels * self.vectors * context.lanes)
+        at = b.add(w, part, b.mul(self.number, share * LINE))
+        for line in range(share):
+            b.prefetch(context.weights, b.add(at, line * LINE))
+
+    def prefetch_input(self, offset: Index, x: Index) -> None:
+        """Fetch what the next register tile reads in the present block of channels."""
+        context, b = self.context, self.b
+        if not context.schedule.prefetch_input:
+            return
+        floats = self.pixels * self.tile.source.steps[1] * context.blocking.pixel
+        at = b.add(offset, x, floats)
+        for line in range(0, floats, LINE):
+            b.prefetch(self.tile.source.buffer, b.add(at, line))
+
+    # -- partial sums and results -------------------------------------------------------------
+
+    def load_partial(self) -> list[Value]:
+        context = self.context
+        assert context.partial is not None
+        return [
+            self.b.load(context.partial, self.partial_place(i, j), context.lanes)
+            for i, j in self.cells
+        ]
+
+    def store_partial(self, sums: Sequence[Value]) -> None:
+        context = self.context
+        assert context.partial is not None
+        for (i, j), value in zip(self.cells, sums, strict=True):
+            with self.b.when(self.exists(i)):
+                self.b.store(value, context.partial, self.partial_place(i, j), context.lanes)
+
+    def partial_place(self, i: int, j: int) -> Index:
+        width = self.vectors * self.context.lanes
+        return self.b.add(self.b.mul(self.pixel, width), i * width + j * self.context.lanes)
+
+    def exists(self, i: int) -> Value | bool:
+        """Whether pixel i is one of the valid ones."""
+        return True if self.valid is None or i == 0 else self.b.compare("slt", i, self.valid)
+
+    def finish(self, sums: Sequence[Value], places: Sequence[Place]) -> None:
+        """Give the sums that are part of the output to the sink."""
+        context, b, tile, blocking = self.context, self.b, self.tile, self.context.blocking
+        lanes, channels = context.lanes, context.problem.oc // blocking.groups
+        vector = b.mul(self.panel, self.vectors)
+        for i, place in enumerate(places):
+            with b.when(self.exists(i)):
+                for j in range(self.vectors):
+                    channel = b.mul(b.add(vector, j), lanes)
+                    ragged = channels % lanes != 0
+                    mask = b.tail_mask(b.sub(channels, channel), lanes) if ragged else None
+                    at = [
+                        tile.n,
+                        b.add(b.mul(tile.group, channels), channel),
+                        b.add(tile.oh, place.row),
+                        b.add(tile.ow, place.column, place.shift),
+                    ]
+                    full = j == 0 or blocking.out_vectors % self.vectors == 0
+                    with b.when(True if full else b.compare("slt", channel, channels)):
+                        context.sink(b, sums[i * self.vectors + j], at, lanes, mask)
