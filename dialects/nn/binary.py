@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from xcompile.compiler.ir.dtypes import bits_of, is_float, is_integer
+from xcompile.compiler.ir.dtypes import bits_of, is_float
 from xcompile.compiler.support.dims import (
     Dim,
     bounds,
@@ -80,13 +80,14 @@ class Div(Binary):
 class Mod(Binary):
     """Remainder of `a / b`. ONNX Mod.
 
-    The sign is the divisor's, or the dividend's with `fmod` (always so for floats). Integer `x mod 0` is 0.
+    The quotient is rounded down, so that the sign is the divisor's, or with `fmod` toward zero, and the sign
+    is the dividend's. Integer `x mod 0` is 0; of floats it is NaN.
     """
 
     fmod: bool = False
 
     def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.fmod(a, b) if self.fmod or a.dtype.kind == "f" else np.mod(a, b)
+        return np.fmod(a, b) if self.fmod else np.mod(a, b)
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
         return a % b if known_nonnegative(a) and known_positive(b) else None
@@ -289,21 +290,20 @@ class BitwiseXor(Binary):
 
 @nn.op("bit_shift")
 class BitShift(Binary):
-    """Unsigned integers shifted by `b` bits; zeros come in, also for shifts as wide as the type. ONNX BitShift."""
+    """Integers shifted by `b` bits; to the right, signed ones keep their sign. ONNX BitShift.
+
+    A shift that is negative or as wide as the type leaves no bit: the result is 0, or -1 to the right of a negative
+    number.
+    """
 
     left: bool
 
     KINDS: ClassVar[str] = "integer"
 
-    def verify(self) -> None:
-        super().verify()
-        if not is_integer(dtype_of(self.a)) or not dtype_of(self.a).startswith("ui"):
-            raise self.error(
-                "XC2002", f"bits are shifted in unsigned integers, not in {dtype_of(self.a)}"
-            )
-
     def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         width = bits_of(dtype_of(self.a))
-        by = np.minimum(b, b.dtype.type(width - 1))
+        outside = (b < 0) | (b >= width)
+        by = np.where(outside, width - 1, b).astype(a.dtype)
         shifted = np.left_shift(a, by) if self.left else np.right_shift(a, by)
-        return np.where(b >= width, 0, shifted)
+        rest = np.where((a < 0) & (not self.left), -1, 0)
+        return np.where(outside, rest, shifted)

@@ -221,8 +221,10 @@ class Expand(NnOp):
 class BlockMove(NnOp):
     """Base of the two ops that exchange channels and blocks of pixels in `[n, c, h, w]`."""
 
-    def check_block(self, block: int) -> None:
-        """Raise unless the block is positive and the operand has four axes."""
+    def check_block(self, block: int, mode: str) -> None:
+        """Raise unless the block is positive, the mode known and the operand has four axes."""
+        if mode not in ("DCR", "CRD"):
+            raise self.error("XC2007", f"mode is 'DCR' or 'CRD', not '{mode}'")
         if block < 1:
             raise self.error("XC2007", f"the block size is {block}")
         if rank_of(self.operands[0]) != 4:
@@ -244,9 +246,7 @@ class DepthToSpace(BlockMove):
     mode: str = "DCR"
 
     def verify(self) -> None:
-        self.check_block(self.block)
-        if self.mode not in ("DCR", "CRD"):
-            raise self.error("XC2007", f"mode is 'DCR' or 'CRD', not '{self.mode}'")
+        self.check_block(self.block, self.mode)
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         n, c, h, w = sizes.shape(self.x)
@@ -265,14 +265,18 @@ class DepthToSpace(BlockMove):
 
 @nn.op("space_to_depth")
 class SpaceToDepth(BlockMove):
-    """Blocks of pixels become channels: `[n, c, h b, w b]` to `[n, b b c, h, w]`. ONNX SpaceToDepth."""
+    """Blocks of pixels become channels: `[n, c, h b, w b]` to `[n, b b c, h, w]`. ONNX SpaceToDepth.
+
+    `mode` says how a channel counts: "DCR" (row of the block, column, then c) or "CRD" (c, row, column).
+    """
 
     x: Operand
     y: Result
     block: int
+    mode: str = "DCR"
 
     def verify(self) -> None:
-        self.check_block(self.block)
+        self.check_block(self.block, self.mode)
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         (n, c, h, w), b = sizes.shape(self.x), self.block
@@ -282,5 +286,6 @@ class SpaceToDepth(BlockMove):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         (n, c, h, w), b = x.shape, self.block
-        blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+        order = (0, 3, 5, 1, 2, 4) if self.mode == "DCR" else (0, 1, 3, 5, 2, 4)
+        blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
         return blocks.reshape(n, c * b**2, h // b, w // b)

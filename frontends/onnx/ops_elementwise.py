@@ -8,7 +8,7 @@ from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn import binary, ternary, unary
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.elementwise import Binary, Unary
-from xcompile.dialects.nn.reshape import Reshape, Unsqueeze
+from xcompile.dialects.nn.reshape import Reshape
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
 from xcompile.frontends.onnx.tensors import dtype_name
@@ -90,7 +90,7 @@ def _register_unary(name: str, cls: type[Unary], attributes: Sequence[str]) -> N
 def _register_binary(name: str, cls: type[Binary]) -> None:
     @onnx_op(name)
     def convert(node: NodeContext) -> list[Value]:
-        return [node.make(cls, a=node.input(0), b=_second(node)).y]
+        return [node.make(cls, a=node.input(0), b=node.input(1)).y]
 
 
 for _name, _cls in _UNARY.items():
@@ -101,34 +101,9 @@ for _name, _two in _BINARY.items():
     _register_binary(_name, _two)
 
 
-def _second(node: NodeContext) -> Value:
-    """The second operand; before opset 7 its axes stand at `axis` of the first, with `broadcast`."""
-    b = node.input(1)
-    if node.opset >= 7 or not node.attr("broadcast", 0):
-        return b
-    rank, own = node.rank(0), rank_of(b)
-    axis = node.attr("axis", rank - own)
-    after = rank - own - (axis + rank if axis < 0 else axis)
-    if after < 0:
-        raise node.error("XC2006", f"axis {axis} leaves no place for {own} axes in {rank}")
-    return append_axes(node, b, after)
-
-
-def append_axes(node: NodeContext, value: Value, count: int) -> Value:
-    """`value` with `count` axes of size 1 after its own."""
-    if count <= 0:
-        return value
-    axes = tuple(range(rank_of(value), rank_of(value) + count))
-    return node.make(Unsqueeze, x=value, axes=axes).y
-
-
 @onnx_op("PRelu")
 def prelu(node: NodeContext) -> list[Value]:
-    """Before opset 7 a slope for each channel has one axis; later slopes broadcast like any operand."""
-    slope = node.input(1)
-    if node.opset < 7 and rank_of(slope) == 1:
-        slope = append_axes(node, slope, node.rank(0) - 2)
-    return [node.make(binary.PRelu, a=node.input(0), b=slope).y]
+    return [node.make(binary.PRelu, a=node.input(0), b=node.input(1)).y]
 
 
 @onnx_op("Mod")
@@ -217,18 +192,6 @@ def as_scalar(node: NodeContext, value: Value) -> Value:
 
 
 @onnx_op("Cast")
-def cast_by_name(node: NodeContext) -> list[Value]:
-    """The type is spelled out."""
-    names = {"DOUBLE": "f64", "FLOAT": "f32", "FLOAT16": "f16", "BOOL": "i1"}
-    for bits in (8, 16, 32, 64):
-        names |= {f"INT{bits}": f"i{bits}", f"UINT{bits}": f"ui{bits}"}
-    to = node.attr("to").upper()
-    if to not in names:
-        raise node.error("XC1012", f"the data type '{to}' is not supported")
-    return [node.make(unary.Cast, x=node.input(0), to=names[to]).y]
-
-
-@onnx_op("Cast", since=6)
 def cast(node: NodeContext) -> list[Value]:
     to = dtype_name(node.attr("to"), f"the result of {node.op_type}")
     return [_cast(node, to)]

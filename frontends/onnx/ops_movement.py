@@ -50,13 +50,7 @@ def arange(node: NodeContext) -> list[Value]:
 
 
 @onnx_op("Reshape")
-def reshape_attribute(node: NodeContext) -> list[Value]:
-    wanted = _ints(node, node.attr("shape", ()))
-    return [node.make(reshape.Reshape, x=node.input(0), shape=wanted).y]
-
-
-@onnx_op("Reshape", since=5)
-def reshape_input(node: NodeContext) -> list[Value]:
+def reshape_to(node: NodeContext) -> list[Value]:
     keep = bool(node.attr("allowzero", 0))
     made = node.make(reshape.Reshape, x=node.input(0), shape=node.input(1), allow_zero=keep)
     return [made.y]
@@ -99,13 +93,13 @@ def depth_to_space(node: NodeContext) -> list[Value]:
 
 @onnx_op("SpaceToDepth")
 def space_to_depth(node: NodeContext) -> list[Value]:
-    return [node.make(reshape.SpaceToDepth, x=node.input(0), block=node.attr("blocksize")).y]
+    block, mode = node.attr("blocksize"), node.attr("mode", "DCR")
+    return [node.make(reshape.SpaceToDepth, x=node.input(0), block=block, mode=mode).y]
 
 
 @onnx_op("Concat")
 def concat(node: NodeContext) -> list[Value]:
-    """`axis` is 1 by default before opset 4, then required."""
-    axis = node.attr("axis", 1) if node.opset < 4 else node.attr("axis")
+    axis = node.attr("axis")
     parts = node.inputs()
     if len(parts) == 1:
         node.axis(axis, node.rank(0))
@@ -115,7 +109,7 @@ def concat(node: NodeContext) -> list[Value]:
 
 @onnx_op("Split")
 def split(node: NodeContext) -> list[Value]:
-    """The lengths are an attribute (before opset 2 also an input), from opset 13 on an input."""
+    """The lengths are an attribute before opset 13, then an input."""
     given = node.attr("split", None) if node.opset < 13 else None
     lengths = node.optional(1) if given is None else _ints(node, given)
     count = node.attr("num_outputs", node.outputs)
@@ -153,9 +147,7 @@ def slice_inputs(node: NodeContext) -> list[Value]:
 
 @onnx_op("Pad")
 def pad_attributes(node: NodeContext) -> list[Value]:
-    """`pads` was called `paddings` in opset 1."""
-    pads = node.attr("paddings" if node.opset < 2 else "pads")
-    x, mode = node.input(0), node.attr("mode", "constant")
+    pads, x, mode = node.attr("pads"), node.input(0), node.attr("mode", "constant")
     value = node.scalar(node.attr("value", 0.0), x)
     return [node.make(slicing.Pad, x=x, pads=_ints(node, pads), value=value, mode=mode).y]
 
@@ -175,17 +167,6 @@ def pad(node: NodeContext) -> list[Value]:
 
 
 @onnx_op("Tile")
-def tile_axis(node: NodeContext) -> list[Value]:
-    """One axis is repeated."""
-    tiles, axis = node.const_ints(1), node.const_ints(2)
-    if tiles is None or axis is None:
-        raise node.error("XC2010", "the tiles and the axis of Tile are computed by the model")
-    repeats = [1] * node.rank(0)
-    repeats[node.axis(axis[0], node.rank(0))] = tiles[0]
-    return [node.make(slicing.Tile, x=node.input(0), repeats=_ints(node, repeats)).y]
-
-
-@onnx_op("Tile", since=6)
 def tile(node: NodeContext) -> list[Value]:
     return [node.make(slicing.Tile, x=node.input(0), repeats=node.input(1)).y]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 
@@ -44,5 +45,12 @@ def node_cases() -> tuple[NodeCase, ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loaded = load_model_tests(kind="node")
-    cases = [NodeCase(c.name, c.model, c.data_sets, c.rtol, c.atol) for c in loaded]
+    cases = [NodeCase(c.name, c.model, _arrays(c.data_sets), c.rtol, c.atol) for c in loaded]
     return tuple(sorted(cases, key=lambda case: case.name))
+
+
+def _arrays(data: object) -> object:
+    """The data with tensor messages, which cases of rarer types have, as arrays."""
+    if isinstance(data, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(data)
+    return [_arrays(part) for part in data] if isinstance(data, list | tuple) else data

@@ -44,6 +44,7 @@ def test_mod_takes_the_sign_of_the_divisor_or_with_fmod_of_the_dividend(run):
     a, b = i32(-7, 7, -7, 7), i32(3, -3, -3, 3)
     assert run(binary.Mod, a=a, b=b).tolist() == [2, -2, -1, 1]
     assert run(binary.Mod, a=a, b=b, fmod=True).tolist() == [-1, 1, -1, 1]
+    assert run(binary.Mod, a=f32(-7.5, 7.5), b=f32(2, -2), fmod=True).tolist() == [-1.5, 1.5]
 
 
 def test_cast_of_floats_to_int8_keeps_low_bits_and_gives_0_for_what_is_no_number(run):
@@ -182,7 +183,7 @@ def test_functions_have_their_values(run, cls, attributes, x, expected):
         (binary.Add, [1, 2], [10, 20], [11, 22]),
         (binary.Sub, [1, 2], [10, 20], [-9, -18]),
         (binary.Div, [1, -1, 0], [0, 0, 0], [INF, -INF, NAN]),
-        (binary.Mod, [-7.5, 7.5], [2, 2], [-1.5, 1.5]),
+        (binary.Mod, [-7.5, 7.5, -3, 1], [2, 2, INF, 0], [0.5, 1.5, INF, NAN]),
         (binary.Pow, [2, 4, -8], [10, -0.5, 1 / 3], [1024, 0.5, NAN]),
         (binary.PRelu, [-2, 3], [0.5, 0.5], [-1, 3]),
         (binary.Equal, [1, NAN], [1, NAN], [1, 0]),

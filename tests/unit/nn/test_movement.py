@@ -147,6 +147,8 @@ def test_blocks_and_channels_are_exchanged(run):
     ]
     y = run(reshape.SpaceToDepth, x=np.arange(8).reshape(1, 2, 2, 2), block=2)
     assert y.reshape(-1).tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    y = run(reshape.SpaceToDepth, x=np.arange(8).reshape(1, 2, 2, 2), block=2, mode="CRD")
+    assert y.reshape(-1).tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_concat_and_split(run):
