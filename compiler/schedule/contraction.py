@@ -249,7 +249,8 @@ def _register_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[
     widest = ceil(problem.n / lanes) if isinstance(problem.n, int) else 8
     if isinstance(problem.m, int) and problem.m <= 4:
         rows = max(1, problem.m)
-        fitting = [v for v in range(1, 9) if registers(rows, v) <= available]
+        most = 8 if problem.constant_b else 4  # panels may be wide where they are read in order
+        fitting = [v for v in range(1, most + 1) if registers(rows, v) <= available]
         return rows, max(1, min(max(fitting), widest))
     vectors = min(widest, 2 if available <= 16 or lanes * problem.bits >= 512 else 4)
     rows = (available - 1) // max(1, vectors) - 1
@@ -277,7 +278,7 @@ def _blocks(
     if few_rows and b == "packed":
         k_block = 1 << 30
     elif few_rows and b == "direct":
-        k_block = 16  # rows of B that are read side by side
+        k_block = 8  # rows of B that are read side by side
     if isinstance(problem.k, int) and problem.k > k_block:
         parts = ceil(problem.k / k_block)
         k_block = ceil(problem.k / parts / unroll) * unroll
@@ -289,7 +290,7 @@ def _blocks(
     panels = ceil(problem.n / width) if isinstance(problem.n, int) else 4
     n_block = width * max(1, min(panels, 4 if not few_rows else max(1, panels // 32)))
     if few_rows and b == "direct":
-        n_block = width * max(1, min(panels, 16))
+        n_block = width * max(1, min(panels, 2048 // width))
     return ContractionSchedule("tile", rows, vectors, m_block, n_block, k_block, unroll, b)
 
 

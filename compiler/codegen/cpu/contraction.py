@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
-from xcompile.compiler.codegen.cpu.shuffles import reduce_lanes, transpose
+from xcompile.compiler.codegen.cpu.dot import dot_products
+from xcompile.compiler.codegen.cpu.panels import Panels
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import index_of
 from xcompile.compiler.schedule.contraction import (
-    DOT_SUMS,
     ContractionProblem,
     ContractionSchedule,
     has_k_blocks,
@@ -140,7 +140,7 @@ class _Contraction:
     k: Index
     a_strides: tuple[Index, ...]
     b_strides: tuple[Index, ...]
-    panel: Buffer | None
+    panels: Panels
     partial: Buffer | None
 
     @classmethod
@@ -172,10 +172,21 @@ class _Contraction:
             width = schedule.vectors * lanes
             one = b.mul(b.mul(b.ceildiv(n, width), width), k)
             b_strides = [*_packed_batch(b, problem, one), width, 1]
+        panels = Panels(
+            b,
+            schedule.b,
+            lanes,
+            schedule.vectors,
+            right,
+            k,
+            n,
+            (b_strides[-2], b_strides[-1]),
+            panel,
+        )
         return cls(
             b, problem, schedule, lanes, left, right, sink, tuple(index(s) for s in problem.batch),
             index(problem.m), n, k, tuple(index(s) for s in problem.strides("a")), tuple(b_strides),
-            panel, partials,
+            panels, partials,
         )  # fmt: skip
 
     @property
@@ -220,7 +231,7 @@ class _Contraction:
                 column: Index, masks: tuple[Value | None, ...], block: _Block = block
             ) -> None:
                 at = b.add(first_column, column)
-                source, base, stride = self._panel(right, at, block.low, block.high)
+                source, base, stride = self.panels.at(right, at, block.low, block.high)
                 self._rows(block, _Panel(source, base, stride, at, column, masks))
 
             self._panels(columns, panel)
@@ -264,88 +275,6 @@ class _Contraction:
                     for v in range(vectors)
                 ]
             body(whole, tuple(masks))
-
-    def _panel(
-        self, right: Index, column: Index, low: Index, high: Index
-    ) -> tuple[Buffer, Index, Index]:
-        """Where the block of a panel lies: buffer, element at k = 0 and stride along k."""
-        b, schedule = self.b, self.schedule
-        k_stride, n_stride = self.b_strides[-2:]
-        if schedule.b == "direct":
-            return self.right, b.add(right, column), k_stride
-        if schedule.b == "packed":
-            # Panel p starts at p·k·width = column·k.
-            return self.right, b.add(right, b.mul(column, self.k)), self.width
-        assert self.panel is not None
-        if k_stride == 1 and n_stride != 1:
-            self._pack_transposed(right, column, low, high)
-        elif n_stride == 1:
-            self._pack_rows(right, column, low, high)
-        else:
-            self._pack_elements(right, column, low, high)
-        return self.panel, b.mul(low, -self.width), self.width
-
-    def _pack_rows(self, right: Index, column: Index, low: Index, high: Index) -> None:
-        b = self.b
-        assert self.panel is not None
-        left = b.sub(self.n, column)
-
-        def copy(masked: bool) -> None:
-            masks: list[Value | None] = [None] * self.schedule.vectors
-            if masked:
-                masks = [
-                    b.tail_mask(b.max(b.sub(left, v * self.lanes), 0), self.lanes)
-                    for v in range(self.schedule.vectors)
-                ]
-            assert self.panel is not None
-            with b.loop(low, high) as k:
-                source = b.add(right, b.mul(k, self.b_strides[-2]), column)
-                target = b.mul(b.sub(k, low), self.width)
-                for v, mask in enumerate(masks):
-                    at = b.add(source, v * self.lanes)
-                    value = b.load(self.right, at, self.lanes, mask)
-                    b.store(value, self.panel, b.add(target, v * self.lanes), self.lanes)
-
-        whole = isinstance(self.n, int) and self.n % self.width == 0
-        condition = True if whole else b.compare("sge", left, self.width)
-        b.either(condition, partial(copy, False), partial(copy, True))
-
-    def _pack_transposed(self, right: Index, column: Index, low: Index, high: Index) -> None:
-        """Columns of B that are contiguous along k: squares of V by V are transposed in registers."""
-        b, lanes = self.b, self.lanes
-        assert self.panel is not None
-        panel = self.panel
-
-        def square(v: int, k: Index, mask: Value | None) -> None:
-            rows: list[Value] = []
-            for lane in range(lanes):
-                at = b.min(b.add(column, v * lanes + lane), b.sub(self.n, 1))
-                source = b.add(right, b.mul(at, self.b_strides[-1]), k)
-                rows.append(b.load(self.right, source, lanes, mask))
-            for step, value in enumerate(transpose(b, rows, self.problem.dtype)):
-                at = b.add(b.mul(b.sub(k, low), self.width), step * self.width + v * lanes)
-                b.store(value, panel, at, lanes)
-
-        whole = b.add(low, b.mul(b.div(b.sub(high, low), lanes), lanes))
-        for v in range(self.schedule.vectors):
-            with b.loop(low, whole, lanes) as k:
-                square(v, k, None)
-        rest = b.sub(high, whole)
-        if rest == 0:
-            return
-        with b.when(b.compare("ne", rest, 0)):
-            mask = b.tail_mask(rest, lanes)
-            for v in range(self.schedule.vectors):
-                square(v, whole, mask)
-
-    def _pack_elements(self, right: Index, column: Index, low: Index, high: Index) -> None:
-        b = self.b
-        assert self.panel is not None
-        k_stride, n_stride = self.b_strides[-2:]
-        with b.loop(low, high) as k, b.loop(0, self.width) as j:
-            at = b.min(b.add(column, j), b.sub(self.n, 1))
-            value = b.load(self.right, b.add(right, b.mul(k, k_stride), b.mul(at, n_stride)))
-            b.store(value, self.panel, b.add(b.mul(b.sub(k, low), self.width), j))
 
     def _rows(self, block: _Block, panel: _Panel) -> None:
         """All tiles of a panel: whole ones in a loop, then one with what is left."""
@@ -426,6 +355,7 @@ class _Contraction:
         sums = list(sums)
         for step in range(steps):
             at = b.add(row_of_b, b.mul(step, panel.stride))
+            self._prefetch(panel, at)
             vectors = [
                 b.load(panel.source, b.add(at, v * self.lanes), self.lanes, mask)
                 for v, mask in enumerate(masks)
@@ -439,6 +369,14 @@ class _Contraction:
                     cell = r * len(vectors) + v
                     sums[cell] = b.fma(factor, vector, sums[cell], self.lanes, dtype)
         return sums
+
+    def _prefetch(self, panel: _Panel, at: Index) -> None:
+        """Fetch the cache lines of a row of the panel that will be used later."""
+        b, line = self.b, 64 * 8 // self.problem.bits
+        if self.schedule.prefetch:
+            ahead = b.add(at, b.mul(panel.stride, self.schedule.prefetch))
+            for offset in range(0, len(panel.masks) * self.lanes, line):
+                b.prefetch(panel.source, b.add(ahead, offset))
 
     # -- dot products -----------------------------------------------------------------------------
 
@@ -462,36 +400,11 @@ class _Contraction:
     def _dots(
         self, batch: Sequence[Index], left: Index, right: Index, row: Index, count: int
     ) -> None:
-        b, lanes, dtype = self.b, self.lanes, self.problem.dtype
-        vectors = max(1, DOT_SUMS // lanes)
-        span = vectors * lanes
+        b = self.b
         starts = [b.add(left, b.mul(b.add(row, r), self.a_strides[-2])) for r in range(count)]
-
-        def step(masks: Sequence[Value | None], k: Index, sums: list[Value]) -> list[Value]:
-            x = [
-                b.load(self.right, b.add(right, k, v * lanes), lanes, masks[v])
-                for v in range(vectors)
-            ]
-            out: list[Value] = []
-            for r, start in enumerate(starts):
-                for v in range(vectors):
-                    a = b.load(self.left, b.add(start, k, v * lanes), lanes, masks[v])
-                    out.append(b.fma(a, x[v], sums[r * vectors + v], lanes, dtype))
-            return out
-
-        sums = [b.float_constant(0.0, dtype, lanes)] * (count * vectors)
-        types = [self.type] * len(sums)
-        whole = b.mul(b.div(self.k, span), span)
-        if whole != 0:
-            sums = b.reduce(0, whole, span, sums, types, partial(step, [None] * vectors))
-        if whole != self.k:
-            rest = b.sub(self.k, whole)
-            masks = [b.tail_mask(b.max(b.sub(rest, v * lanes), 0), lanes) for v in range(vectors)]
-            sums = step(masks, whole, sums)
-        for r in range(count):
-            part = sums[r * vectors : (r + 1) * vectors]
-            total = reduce_lanes(b, partial(b.binary, "arith.addf"), part, lanes, dtype)
-            one = b.broadcast(total, dtype, 1)
+        totals = dot_products(b, self.left, starts, self.right, right, self.k, self.lanes)
+        for r, total in enumerate(totals):
+            one = b.broadcast(total, self.problem.dtype, 1)
             self.sink(b, one, (*batch, b.add(row, r), 0), 1, None)
 
 
