@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.codegen.loader import LoadedObjects
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.runtime import native_library
@@ -19,12 +21,22 @@ class Artifact:
         objects: object files by name: one a kernel, and the entry functions.
         weights: the packed constants.
         program: the rt level, for reports.
+        architecture: of the machine it is for, "x86_64" or "aarch64".
     """
 
     manifest: Manifest
     objects: Mapping[str, bytes]
     weights: bytes
     program: Program
+    architecture: str
+
+    def save(self, path: Path) -> None:
+        """Link the model into a shared library.
+
+        Raises:
+            CompileError: XC7xxx when it cannot be linked or written.
+        """
+        link_library(path, list(self.objects.values()), self.manifest, self.weights, architecture=self.architecture)
 
     def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
         """Load the model into this process."""

@@ -134,6 +134,7 @@ def _artifact(
         outputs=tuple(outputs),
         table_slots=len(program.table),
         weights_bytes=len(built.weights),
+        prepared_bytes=program.prepared,
         scratch_stride=program.scratch,
         target=request.target.name,
         features=tuple(sorted(request.target.features)),
@@ -147,4 +148,4 @@ def _artifact(
             "compiler": code_fingerprint(),
         },
     )
-    return Artifact(manifest, objects, built.weights, program)
+    return Artifact(manifest, objects, built.weights, program, request.target.arch)

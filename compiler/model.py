@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,4 @@ class CompiledModel:
         Raises:
             CompileError: XC7xxx when it cannot be linked or written.
         """
-        from xcompile.compiler.codegen.link import link_library
-
-        link_library(self.artifact, path)
+        self.artifact.save(Path(path))

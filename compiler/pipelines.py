@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from xcompile.compiler.target.target import Target
 
 PIPELINES: Mapping[str, str] = {
-    "cpu": "nn-assign-layout,kernel-form",
+    "cpu": "nn-assign-layout,nn-choose-winograd,kernel-form",
 }
 """What `@name` stands for in pipeline text."""
 

@@ -4,6 +4,7 @@ from xcompile.compiler.ir.passes import PASS_REGISTRY
 
 PASSES = {
     "nn-assign-layout": "xcompile.passes.nn.assign_layout:AssignLayout",
+    "nn-choose-winograd": "xcompile.passes.nn.choose_winograd:ChooseWinograd",
     "kernel-form": "xcompile.passes.kernel.form:FormKernels",
 }
 

@@ -1,3 +1,41 @@
-"""xcompile: a compiler for machine-learning models."""
+"""xcompile: a compiler for machine-learning models.
+
+    import xcompile
+
+    model = xcompile.compile("model.onnx", target="cpu")
+    y = model(x)
+    model.save("model.so")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "compile": "xcompile.compiler.api",
+    "CompiledModel": "xcompile.compiler.model",
+    "CompileError": "xcompile.compiler.support.errors",
+    "Executable": "xcompile.runtime.executable",
+    "RuntimeModelError": "xcompile.runtime.errors",
+    "load": "xcompile.runtime.library",
+    "targets": "xcompile.compiler.target.registry",
+}
+"""What the package offers, and where it is; modules are imported at the first use (a deployed model needs no compiler)."""
+
+__all__ = ["CompileError", "CompiledModel", "Executable", "RuntimeModelError", "compile", "load", "targets"]
+
+if TYPE_CHECKING:
+    from xcompile.compiler.api import compile  # noqa: A004
+    from xcompile.compiler.model import CompiledModel
+    from xcompile.compiler.support.errors import CompileError
+    from xcompile.compiler.target.registry import targets
+    from xcompile.runtime.errors import RuntimeModelError
+    from xcompile.runtime.executable import Executable
+    from xcompile.runtime.library import load
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'xcompile' has no attribute '{name}'")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)

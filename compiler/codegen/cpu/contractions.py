@@ -10,7 +10,7 @@ import numpy as np
 from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, operand_position, symbol_sizes
 from xcompile.compiler.codegen.cpu.builder import Builder
 from xcompile.compiler.codegen.cpu.contraction import emit_contraction
-from xcompile.compiler.codegen.cpu.family import Kernel, Packing, emitted
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.op import Value
@@ -82,6 +82,7 @@ class ContractionPlan:
     """See `family.Plan`."""
 
     family = "contraction"
+    preparations: dict[int, Preparation] = {}
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         self.kernel = kernel

@@ -6,7 +6,7 @@ from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
-from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan
+from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan, WinogradPlan
 from xcompile.compiler.codegen.cpu.map import MapFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
@@ -21,6 +21,7 @@ assert _elementwise and _movement and _nn  # importing the modules registers ops
 
 FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
+    ImageFamily(WinogradPlan, "nn.conv"),
     ImageFamily(ConvPlan, "nn.conv"),
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
@@ -51,7 +52,8 @@ def emit(payload: dict[str, Any]) -> EmittedKernel:
     """Emit one kernel; called in workers.
 
     Args:
-        payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target` (JSON) and `symbol`.
+        payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target` (JSON), `symbol`, and
+            `prepare`, the position of an argument whose preparation is meant, or null for the kernel itself.
     """
     context = _context()
     with context, ir.Location.unknown():
@@ -60,7 +62,9 @@ def emit(payload: dict[str, Any]) -> EmittedKernel:
         assert func is not None
         kernel = Kernel(func, Target.from_json(payload["target"]))
         family = next(f for f in FAMILIES if f.name == payload["family"])
-        return family.plan(kernel, payload["schedule"]).emit(payload["symbol"])
+        made = family.plan(kernel, payload["schedule"])
+        prepare = payload["prepare"]
+        return (made if prepare is None else made.preparations[prepare]).emit(payload["symbol"])
 
 
 _CONTEXT: list[ir.Context] = []

@@ -32,6 +32,23 @@ class Packing:
     pack: Callable[[np.ndarray], np.ndarray] = field(compare=False)
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """A constant operand that is computed once, when the model is loaded, from its packed form.
+
+    Attributes:
+        key: names the result, for sharing.
+        bytes: the length of the result.
+        extent: parallel units of the computation.
+        emit: the kernel's text as function `@symbol`: one input, one output.
+    """
+
+    key: str
+    bytes: int
+    extent: int
+    emit: Callable[[str], EmittedKernel] = field(compare=False)
+
+
 class Plan(Protocol):
     """What a family decided about one kernel."""
 
@@ -61,6 +78,11 @@ class Plan(Protocol):
     @property
     def packings(self) -> dict[int, Packing]:
         """How constant arguments are stored, by position; row-major when absent."""
+        ...
+
+    @property
+    def preparations(self) -> dict[int, Preparation]:
+        """What is computed from packed constants at load, by argument position."""
         ...
 
     def emit(self, symbol: str) -> EmittedKernel:

@@ -1,5 +1,6 @@
 """The families of 2-D images in blocked layout: convolutions and pools."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +12,20 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
 from xcompile.compiler.codegen.cpu.conv import emit_conv
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
-from xcompile.compiler.codegen.cpu.family import Kernel, Packing, emitted
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu import winograd_pack
 from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.winograd import emit_winograd
+from xcompile.compiler.codegen.cpu.winograd_transforms import emit_winograd_weights
 from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
-from xcompile.compiler.schedule import conv, depthwise, pool
+from xcompile.compiler.schedule import conv, depthwise, pool, winograd
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule
 from xcompile.compiler.support.dims import Dim
@@ -33,6 +38,7 @@ class ImagePlan:
 
     family = ""
     packings: dict[int, Packing] = {}
+    preparations: dict[int, Preparation] = {}
     scratch = 0
     schedule: Any = None
 
@@ -163,6 +169,62 @@ class DepthwisePlan(ImagePlan):
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
             self.argument(signature, self._op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature),
+        )  # fmt: skip
+
+
+class WinogradPlan(ImagePlan):
+    """3×3 convolution by Winograd's algorithm, where `nn-choose-winograd` marked it."""
+
+    family = "winograd"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        if "xc.winograd" not in op.operation.attributes:
+            no_match("not marked for Winograd's algorithm")
+        super().__init__(kernel, op)
+        self._op = op
+        weight = static(kernel.shape(op.w))
+        window = window_of(kernel, op, tuple(weight[2:]))
+        target = kernel.target
+        self.problem = winograd.WinogradProblem(
+            self.n, self.channels, self.h, self.w, weight[0], target.lanes(32), window.pads
+        )
+        mode: Any = f"f{ir.IntegerAttr(op.operation.attributes['xc.winograd']).value}"
+        self.schedule = (
+            from_json(winograd.WinogradSchedule, schedule) if schedule else winograd.heuristic(self.problem, target, mode)
+        )
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = winograd.extent(self.problem, self.schedule)
+        self.scratch = winograd.scratch_bytes(self.problem, self.schedule)
+        position, key = operand_position(kernel, op.w), f"winograd {self.problem} {self.schedule}"
+        self.packings = {position: Packing(key, lambda w: winograd_pack.pack(w, self.problem, self.schedule))}
+        shape = winograd.transformed_shape(self.problem, self.schedule)
+        self.preparations = {
+            position: Preparation(key, 4 * math.prod(shape), winograd.groups(self.problem, self.schedule), self.prepare)
+        }
+
+    @property
+    def unit_cost(self) -> float:
+        s, lanes = self.schedule, self.kernel.target.lanes(32)
+        return s.frequencies * s.tiles * s.oc_block * self.problem.c / lanes / self.kernel.target.fma_ports
+
+    def prepare(self, symbol: str) -> EmittedKernel:
+        """The kernel that transforms the weights."""
+        signature = Signature(("f32", "f32"))
+        b = Builder()
+        emit_winograd_weights(
+            b, self.problem, self.schedule, self.kernel.target, signature.buffer(0), signature.buffer(1),
+            signature.begin, signature.end,
+        )  # fmt: skip
+        return emitted(b, symbol, signature)
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return add_bias(pull, value, self._op.bias, at)
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_winograd(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
+            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.kernel.environment(signature), signature.buffer(len(signature.buffers) - 1),
         )  # fmt: skip
 
 

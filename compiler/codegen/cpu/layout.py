@@ -4,7 +4,6 @@
 the logical shape stays N, C, spatial, and the channels beyond C in the last block are zero.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from xcompile.compiler.codegen.cpu.builder import Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import Dim, ceildiv, product
+from xcompile.dialects.nn.layouts import block_of
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,7 @@ class Layout:
     @staticmethod
     def of(tensor: ir.Type) -> "Layout":
         """The layout that a tensor type's encoding names."""
-        encoding = ir.RankedTensorType(tensor).encoding
-        if encoding is None:
-            return PLAIN
-        found = re.fullmatch(r'#nn\.layout<"NC[DHW]*(\d+)c">', str(encoding))
-        if found is None:
-            raise ValueError(f"no layout is written {encoding}")
-        return Layout(int(found[1]))
+        return Layout(block_of(tensor))
 
     def elements(self, shape: Sequence[Dim]) -> Dim:
         """How many elements the memory holds, padding included."""

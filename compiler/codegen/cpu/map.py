@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
-from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, emitted
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import PULLS, SCALAR_ONLY, Pull, Source
 from xcompile.compiler.codegen.job import EmittedKernel
@@ -71,6 +71,7 @@ class MapPlan:
     family = "map"
     scratch = 0
     packings: dict[int, Packing] = {}
+    preparations: dict[int, Preparation] = {}
 
     def __init__(self, kernel: Kernel, schedule: str | None) -> None:
         self._kernel = kernel

@@ -1,8 +1,10 @@
 """From the kernel level to the program: jobs for the workers, places in memory, packed weights."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import memory_dtype
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program.program import Check, Place, Program, Step
-from xcompile.compiler.codegen.program.storage import Life, place
+from xcompile.compiler.codegen.program.storage import ALIGNMENT, Life, place
 from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.ir.location import describe, node_names
 from xcompile.compiler.ir.mlir import ir
@@ -73,6 +75,10 @@ class _Build:
         self._shapes: dict[Value, Shape] = {}
         self._weights = bytearray()
         self._packed: dict[tuple[str, str], int] = {}
+        self._setup_symbols: dict[tuple[str, int], str] = {}
+        self._prepared: dict[tuple[int, str], int] = {}
+        self._prepared_bytes = 0
+        self._setup: list[Step] = []
 
     def run(self) -> Built:
         with self._module.context, ir.Location.unknown():
@@ -88,6 +94,8 @@ class _Build:
             arena=self._arena,
             checks=self._checks,
             steps=steps,
+            setup=tuple(self._setup),
+            prepared=self._prepared_bytes,
         )
         return Built(program, self._jobs, bytes(self._weights), self._by_symbol)
 
@@ -124,14 +132,23 @@ class _Build:
             "family": made.family,
             "schedule": to_json(made.schedule),
             "target": self._target.to_json(),
+            "prepare": None,
         }
-        digest = hashlib.sha256(repr(payload).encode()).hexdigest()[:16]
-        symbol = f"xk_{made.family}_{digest}"
+        symbol = self._add_job(payload, made.family, func.sym_name, nodes)
+        self._by_symbol[symbol] = made
+        for position in made.preparations:
+            self._setup_symbols[func.sym_name, position] = self._add_job(
+                {**payload, "prepare": position}, f"{made.family}_setup", func.sym_name, nodes
+            )
+        return symbol
+
+    def _add_job(self, payload: dict[str, Any], family: str, kernel: str, nodes: tuple[str, ...]) -> str:
+        digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
+        symbol = f"xk_{family.replace('-', '_')}_{digest}"
         self._jobs[symbol] = Job(
             "xcompile.compiler.codegen.cpu.families:emit", {**payload, "symbol": symbol}, machine_of(self._target),
-            kernel=func.sym_name, nodes=nodes,
+            kernel=kernel, nodes=nodes,
         )  # fmt: skip
-        self._by_symbol[symbol] = made
         return symbol
 
     # -- values -------------------------------------------------------------------------------
@@ -195,7 +212,8 @@ class _Build:
             base = self._base(value)
             constant = const_of(base)
             if constant is not None:
-                found.append(Place("weights", self._pack(constant, made.packings.get(position))))
+                place = Place("weights", self._pack(constant, made.packings.get(position)))
+                found.append(self._prepare(launch, position, place) if position in made.preparations else place)
             else:
                 found.append(places[base])
         found += [places[self._base(r)] for r in launch.results]
@@ -210,6 +228,23 @@ class _Build:
             scratch=made.scratch,
             node=describe(launch.location) or launch.callee,
         )
+
+    def _prepare(self, launch: Launch, position: int, packed: Place) -> Place:
+        """Where the prepared form of a packed constant will be; equal ones are prepared once."""
+        preparation = self._plans[launch.callee].preparations[position]
+        assert isinstance(packed.offset, int)
+        key = (packed.offset, preparation.key)
+        if key not in self._prepared:
+            self._prepared[key] = self._prepared_bytes
+            place = Place("prepared", self._prepared_bytes)
+            self._prepared_bytes += -(-preparation.bytes // ALIGNMENT) * ALIGNMENT
+            self._setup.append(
+                Step(
+                    symbol=self._setup_symbols[launch.callee, position], places=(packed, place), sizes=(),
+                    extent=preparation.extent, grain=1, scratch=0, node=describe(launch.location) or launch.callee,
+                )
+            )  # fmt: skip
+        return Place("prepared", self._prepared[key])
 
     def _pack(self, constant: Const, packing: Packing | None) -> int:
         """The offset of a constant in the weights, packed; equal ones are stored once."""

@@ -74,6 +74,7 @@ class Program:
         checks: relations between input sizes.
         steps: what a run does.
         setup: what happens once at load, on `weights` and `prepared` places only.
+        prepared: bytes that `setup` fills.
     """
 
     prefix: str
@@ -83,6 +84,7 @@ class Program:
     checks: tuple[Check, ...]
     steps: tuple[Step, ...]
     setup: tuple[Step, ...] = ()
+    prepared: int = 0
 
     @property
     def scratch(self) -> int:
@@ -117,6 +119,7 @@ class Program:
             "checks": [[str(c.left), str(c.right), c.text] for c in self.checks],
             "steps": [_step_json(s) for s in self.steps],
             "setup": [_step_json(s) for s in self.setup],
+            "prepared": self.prepared,
         }
 
     @staticmethod
@@ -129,6 +132,7 @@ class Program:
             checks=tuple(Check(parse(a), parse(b), text) for a, b, text in data["checks"]),
             steps=tuple(_step(s) for s in data["steps"]),
             setup=tuple(_step(s) for s in data["setup"]),
+            prepared=data["prepared"],
         )
 
 
