@@ -17,6 +17,7 @@ import keyword
 import os
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 import onnx
 
@@ -117,6 +118,12 @@ class _Importer:
         )
         self._set_names([",".join(map(str, shape)) for shape in shapes])
 
+    @cached_property
+    def _read(self) -> frozenset[int]:
+        """The numbers of the values that a node or an output reads."""
+        inputs = (number for node in self._graph.nodes for number in node.inputs)
+        return (frozenset(inputs) | {number for number, _ in self._graph.outputs}) - {ABSENT}
+
     def _convert(self, node: Node) -> None:
         convert = find_converter(node.domain, node.op, node.opset)
         assert convert is not None, "unsupported ops were reported before"
@@ -126,7 +133,7 @@ class _Importer:
             [context.dtype(i) if context.has_input(i) else None for i in range(len(node.inputs))],
         )
         results: Sequence[ir.Value] = context.guarded(lambda: convert(context))
-        wanted = max((i + 1 for i, v in enumerate(node.outputs) if v != ABSENT), default=0)
+        wanted = max((i + 1 for i, v in enumerate(node.outputs) if v in self._read), default=0)
         if len(results) < wanted:
             raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
         for number, result in zip(node.outputs, results, strict=False):
