@@ -36,6 +36,10 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     "nn.cumsum": frozenset({"axis"}),
     "nn.one_hot": frozenset({"depth"}),
     "nn.topk": frozenset({"k"}),
+    **{
+        f"nn.reduce_{name}": frozenset({"dynamic_axes"})
+        for name in ("sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square")
+    },
     "nn.range": frozenset({"start", "limit", "delta"}),
     "nn.pow": frozenset({"b"}),
 }
@@ -44,13 +48,16 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
 REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements", "nn.gather_nd"})
 """Movement ops that may read an element many times: what is expensive is not recomputed for them."""
 
-ACCEPTS_PROLOGUE = frozenset({"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"})
+_ROWS = frozenset(
+    {"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"}
+    | {f"nn.reduce_{n}" for n in ("sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square")}
+)
+
+ACCEPTS_PROLOGUE = _ROWS
 """Anchors whose first operand may be an elementwise expression."""
 
 READS_STRIDED = frozenset({"nn.matmul"})
 """Anchors that read operands through transpositions, and may store their result through one."""
 
-TAKES_EPILOGUE = frozenset(
-    {"nn.conv", "nn.matmul", "nn.max_pool", "nn.average_pool", "nn.reduce_mean", "nn.softmax", "nn.layer_norm", "nn.rms_norm"}
-)  # fmt: skip
+TAKES_EPILOGUE = frozenset({"nn.conv", "nn.matmul", "nn.max_pool", "nn.average_pool"}) | _ROWS
 """Anchors whose kernels finish each element with the elementwise ops behind them."""

@@ -4,6 +4,7 @@ A family computes accumulators and hands each to a sink; here the sink is made f
 take the accumulators for the anchor's result, and from where the result is stored.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
@@ -14,9 +15,12 @@ from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match, producer
+from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.support.dims import Dim, symbol, symbols_of
 from xcompile.dialects.nn.base import Shape
 from xcompile.dialects.nn.reshape import Transpose
+
+_MONOMIAL = re.compile(r"\w+(\*\w+)*")
 
 Finish = Callable[[Pull, Value, Sequence[Coordinate]], Value]
 """What an anchor itself still does to an accumulator, such as adding its bias."""
@@ -100,6 +104,15 @@ def size(dim: Dim) -> int | str:
         return dim
     if symbols_of(dim) != (str(dim),):
         no_match(f"the size {dim} is an expression")
+    return str(dim)
+
+
+def monomial(dim: Dim) -> Size:
+    """A Dim as schedules name sizes: an integer or a product of symbols; leaves by `no_match` for others."""
+    if isinstance(dim, int):
+        return dim
+    if not _MONOMIAL.fullmatch(str(dim)):
+        no_match(f"the size {dim} is not a product")
     return str(dim)
 
 

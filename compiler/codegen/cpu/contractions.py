@@ -1,13 +1,12 @@
 """The family of contractions: `nn.matmul` with elementwise ops behind it, its operands read through transpositions."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, operand_position, symbol_sizes
+from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, monomial, operand_position, symbol_sizes
 from xcompile.compiler.codegen.cpu.builder import Builder
 from xcompile.compiler.codegen.cpu.contraction import emit_contraction
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
@@ -22,8 +21,6 @@ from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.support.dims import Dim, product
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.reshape import Transpose
-
-_MONOMIAL = re.compile(r"\w+(\*\w+)*")
 
 
 @dataclass(frozen=True)
@@ -135,12 +132,12 @@ class ContractionPlan:
         dtype: Any = dtype_of(self.op.a)
         if self._flat:
             return ContractionProblem(
-                m=_size(product([*a_batch, m])), n=_size(n), k=_size(k),
+                m=monomial(product([*a_batch, m])), n=monomial(n), k=monomial(k),
                 a_strides=None, b_strides=self._b_strides(()), constant_b=self._constant, dtype=dtype,
             )  # fmt: skip
         batch = self.kernel.shape(self.op.y)[:-2]
         return ContractionProblem(
-            m=_size(m), n=_size(n), k=_size(k), batch=tuple(_size(d) for d in batch),
+            m=monomial(m), n=monomial(n), k=monomial(k), batch=tuple(monomial(d) for d in batch),
             a_strides=self._strides(self._a, batch), b_strides=self._b_strides(batch),
             constant_b=self._constant, dtype=dtype,
         )  # fmt: skip
@@ -163,10 +160,10 @@ class ContractionPlan:
             if position < 0 or (operand.shape[position] == 1 and size != 1):
                 found.append(0)
             elif operand.shape[position] == size:
-                found.append(_size(operand.strides[position]))
+                found.append(monomial(operand.strides[position]))
             else:
                 no_match(f"the batch sizes {operand.shape[position]} and {size} may differ")
-        return (*found, *(_size(s) for s in operand.strides[-2:]))
+        return (*found, *(monomial(s) for s in operand.strides[-2:]))
 
     def _packing(self) -> Packing:
         def pack(weight: np.ndarray) -> np.ndarray:
@@ -204,11 +201,3 @@ class ContractionPlan:
 def _swapped(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
-
-def _size(dim: Dim) -> Size:
-    """A Dim as schedules name sizes: an integer or a product of symbols; leaves by `no_match` for others."""
-    if isinstance(dim, int):
-        return dim
-    if not _MONOMIAL.fullmatch(str(dim)):
-        no_match(f"the size {dim} is not a product")
-    return str(dim)

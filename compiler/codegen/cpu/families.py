@@ -8,6 +8,7 @@ from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan, WinogradPlan
 from xcompile.compiler.codegen.cpu.map import MapFamily
+from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.ir.mlir import ir
@@ -26,6 +27,7 @@ FAMILIES: list[Family] = [
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
     ContractionFamily(),
+    RowFamily(),
     MapFamily(),
 ]
 """All families, the most specific first."""

@@ -17,6 +17,7 @@ from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import Pull, Source, memory_dtype
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func
@@ -123,6 +124,17 @@ class Kernel:
     def is_constant(self, value: Value) -> bool:
         """Whether the value is an argument that is a constant of the model."""
         return value in self.parameters and self.parameters.index(value) in self.func.constants
+
+    def reduced_axes(self, op: Any) -> list[int]:
+        """The axes that a reduction reduces, ascending; leaves by `no_match` when they are data."""
+        rank = len(self.shape(op.x))
+        if op.dynamic_axes is None:
+            return list(op.axes)
+        content = self.sizes.content(op.dynamic_axes)
+        if content is None:
+            no_match("the reduced axes are data")
+        axes = sorted(int(a) % rank for a in content if isinstance(a, int))
+        return axes or ([] if op.noop_with_empty_axes else list(range(rank)))
 
     @property
     def symbols(self) -> list[str]:
