@@ -48,8 +48,8 @@ def write_data_object(
         pieces: the data: buffers, and files whose content is copied.
         symbols: names of parts of the data, as ASCII identifiers.
         architecture: a key of `MACHINES`.
-        section: the name of the section. Weights that large code models keep apart need none: data of a
-            gigabyte and more is marked so that linkers place it out of the way of code.
+        section: the name of the section. On x86-64, a gigabyte of data and more becomes `.lrodata`, which
+            linkers place where it does not come between parts of the code that must be near each other.
 
     Returns:
         The bytes of data written.
@@ -59,19 +59,26 @@ def write_data_object(
     """
     target.write(bytes(DATA_ALIGNMENT))
     size = _copy(target, pieces)
+    large = architecture == "x86_64" and size >= _LARGE
     names = b"\0" + b"".join(symbol.name.encode("ascii") + b"\0" for symbol in symbols)
     table = _symbol_table(symbols, names)
-    section_names = [section, ".symtab", ".strtab", ".shstrtab", ".note.GNU-stack"]
+    section_names = [
+        ".lrodata" if large else section,
+        ".symtab",
+        ".strtab",
+        ".shstrtab",
+        ".note.GNU-stack",
+    ]
     section_texts = b"\0" + b"".join(name.encode("ascii") + b"\0" for name in section_names)
     table_at = _aligned(DATA_ALIGNMENT + size, 8)
     names_at = table_at + len(table)
     texts_at = names_at + len(names)
     headers_at = _aligned(texts_at + len(section_texts), 8)
-    large = _X86_64_LARGE if architecture == "x86_64" and size >= _LARGE else 0
+    flags = _ALLOC | (_X86_64_LARGE if large else 0)
     starts = [section_texts.index(b"\0" + name.encode() + b"\0") + 1 for name in section_names]
     headers = [  # name, type, flags, address, offset, size, link, info, alignment, entry size
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (starts[0], _PROGBITS, _ALLOC | large, 0, DATA_ALIGNMENT, size, 0, 0, DATA_ALIGNMENT, 0),
+        (starts[0], _PROGBITS, flags, 0, DATA_ALIGNMENT, size, 0, 0, DATA_ALIGNMENT, 0),
         (starts[1], _SYMTAB, 0, 0, table_at, len(table), 3, 2, 8, struct.calcsize(_SYMBOL)),
         (starts[2], _STRTAB, 0, 0, names_at, len(names), 0, 0, 1, 0),
         (starts[3], _STRTAB, 0, 0, texts_at, len(section_texts), 0, 0, 1, 0),

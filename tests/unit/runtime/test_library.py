@@ -17,6 +17,7 @@ import pytest
 from tests.unit.runtime import fake_model
 from tests.unit.runtime.c_interface import CModel, run_python
 from tests.unit.runtime.fake_model import HALF_WEIGHTS, MANIFEST, expected, inputs
+from xcompile.compiler.codegen import elf
 from xcompile.compiler.codegen.elf import DataSymbol, write_data_object
 from xcompile.compiler.codegen.link import find_linker, link_library
 from xcompile.compiler.support.errors import CompileError
@@ -185,6 +186,20 @@ def test_a_data_object_holds_its_bytes_and_names(tmp_path: Path) -> None:
         assert image.sections[".rodata.x"].offset % 64 == 0
         assert bytes(section_bytes(content, image.sections[".rodata.x"])) == data
         assert bytes(section_bytes(content, image.sections[".strtab"])) == b"\0a\0b_2\0"
+
+
+def test_a_gigabyte_of_weights_stands_aside_of_the_code(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elf, "_LARGE", 1 << 20)
+    weights = WEIGHTS + bytes(1 << 20)
+    manifest = dataclasses.replace(MANIFEST, weights_bytes=len(weights))
+    code = (build().parent / "m.1.x86_64.o").read_bytes()
+    link_library(tmp_path / "m.so", [code], manifest, weights, architecture=HOST)
+    content = memoryview((tmp_path / "m.so").read_bytes())
+    sections = read_elf(content).sections
+    assert bytes(section_bytes(content, sections[".lrodata"])) == weights + b"\0"
+    assert right(load(tmp_path / "m.so"))
 
 
 def test_a_library_for_another_architecture_is_made_and_refused_here(build: Build) -> None:
