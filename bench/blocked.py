@@ -1,5 +1,8 @@
 """Convolutions and pools as callables over NCHW arrays; for tests and benchmarks."""
 
+import ctypes
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -21,13 +24,26 @@ from xcompile.compiler.target.target import Target
 SYMBOLS = ("d0", "d1", "d2")
 
 
-def to_blocked(x: np.ndarray, lanes: int) -> np.ndarray:
+def guarded(shape: Sequence[int]) -> np.ndarray:
+    """A float32 array of NaN with NaN before it, and behind it a page that faults when it is read."""
+    count = math.prod(shape)
+    pages = -(-4 * count // mmap.PAGESIZE) + 1
+    memory = np.frombuffer(mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE), np.float32)
+    fence = ctypes.c_void_p(memory.ctypes.data + pages * mmap.PAGESIZE)
+    if ctypes.CDLL(None).mprotect(fence, ctypes.c_size_t(mmap.PAGESIZE), 0):
+        raise OSError("mprotect failed")
+    usable = memory[: pages * mmap.PAGESIZE // 4]
+    usable[:] = np.nan
+    return usable[usable.size - count :].reshape(shape)
+
+
+def to_blocked(x: np.ndarray, lanes: int, guard: bool = False) -> np.ndarray:
     """[n][c][h][w] as [n][ceil(c / lanes)][h][w][lanes], zeros in the lanes past c."""
     n, c, h, w = x.shape
     blocks = -(-c // lanes)
     padded = np.zeros((n, blocks * lanes, h, w), x.dtype)
     padded[:, :c] = x
-    out = aligned((n, blocks, h, w, lanes))
+    out = (guarded if guard else aligned)((n, blocks, h, w, lanes))
     out[:] = padded.reshape(n, blocks, lanes, h, w).transpose(0, 1, 3, 4, 2)
     return out
 
@@ -101,27 +117,37 @@ class CompiledConv:
         self.kernel = NativeKernel(b, signature, target)
 
     def arguments(
-        self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: Mapping[str, int]
+        self,
+        x: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        values: Mapping[str, int],
+        guard: bool = False,
     ) -> tuple[list[np.ndarray | int], np.ndarray, int]:
-        """All arguments but the part to do, the output in the blocked layout, and the extent."""
-        problem = self.problem
+        """All arguments but the part to do, the output in the blocked layout, and the extent.
+
+        With `guard`, scratch memory holds NaN before, and all arrays are `guarded`.
+        """
+        problem, place = self.problem, guarded if guard else aligned
         h, w = (resolve(size, values) for size in (problem.h, problem.w))
         blocks = -(-problem.oc // self.lanes)
         shape = (len(x), blocks, problem.window.output(0, h), problem.window.output(1, w))
-        y = aligned((*shape, self.lanes))
+        y = place((*shape, self.lanes))
         y[:] = np.nan
         packed = conv.pack(weight, problem, self.schedule, self.target)
-        weights = aligned(packed.shape)
+        weights = place(packed.shape)
         weights[:] = packed
-        biases = aligned((blocks * self.lanes,))
+        biases = place((blocks * self.lanes,))
+        biases[:] = 0
         biases[: problem.oc] = bias
-        data = aligned(x.shape)
-        data[:] = x
         if problem.layout == "blocked":
-            data = to_blocked(x, self.lanes)
+            data = to_blocked(x, self.lanes, guard)
+        else:
+            data = place(x.shape)
+            data[:] = x
         arguments: list[np.ndarray | int] = [data, weights, biases, y]
         if self.bytes:
-            arguments.append(aligned((self.bytes,), np.uint8))
+            arguments.append(place((self.bytes // 4,)))
         arguments += [values.get(symbol, 0) for symbol in SYMBOLS]
         return arguments, y, conv.extent(problem, self.schedule, self.target, values)
 
@@ -133,8 +159,11 @@ class CompiledConv:
         values: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> np.ndarray:
-        """The output in the blocked layout, computed in `threads` parts one after the other."""
-        arguments, y, extent = self.arguments(x, weight, bias, values or {})
+        """The output in the blocked layout, computed in `threads` parts one after the other.
+
+        Reads and writes outside the arrays fault or give NaN.
+        """
+        arguments, y, extent = self.arguments(x, weight, bias, values or {}, guard=True)
         cuts = [extent * part // threads for part in range(threads + 1)]
         for begin, end in pairwise(cuts):
             self.kernel(*arguments, begin, end)
@@ -194,10 +223,14 @@ class CompiledWindow:
         self.kernel = NativeKernel(b, signature, target)
 
     def arguments(
-        self, x: np.ndarray, weight: np.ndarray | None, values: Mapping[str, int]
+        self,
+        x: np.ndarray,
+        weight: np.ndarray | None,
+        values: Mapping[str, int],
+        guard: bool = False,
     ) -> tuple[list[np.ndarray | int], np.ndarray, int]:
         """All arguments but the part to do, the output in the blocked layout, and the extent."""
-        problem = self.problem
+        problem, place = self.problem, guarded if guard else aligned
         blocks = -(-problem.c // self.lanes)
         if isinstance(problem, GlobalPoolProblem):
             shape = (1, 1)
@@ -206,11 +239,13 @@ class CompiledWindow:
             window = problem.window
             shape = (window.output(0, x.shape[2]), window.output(1, x.shape[3]))
             extent = self.schedule.extent(problem, self.target, values)
-        y = aligned((len(x), blocks, *shape, self.lanes))
+        y = place((len(x), blocks, *shape, self.lanes))
         y[:] = np.nan
-        weights = np.zeros(0, np.float32) if weight is None else depthwise.pack(weight, self.target)
+        packed = np.zeros(0, np.float32) if weight is None else depthwise.pack(weight, self.target)
+        weights = place(packed.shape)
+        weights[:] = packed
         symbols = [values.get(symbol, 0) for symbol in SYMBOLS]
-        return [to_blocked(x, self.lanes), weights, y, *symbols], y, extent
+        return [to_blocked(x, self.lanes, guard), weights, y, *symbols], y, extent
 
     def __call__(
         self,
@@ -219,8 +254,11 @@ class CompiledWindow:
         values: Mapping[str, int] | None = None,
         threads: int = 1,
     ) -> np.ndarray:
-        """The output in the blocked layout, computed in `threads` parts one after the other."""
-        arguments, y, extent = self.arguments(x, weight, values or {})
+        """The output in the blocked layout, computed in `threads` parts one after the other.
+
+        Reads and writes outside the arrays fault or give NaN.
+        """
+        arguments, y, extent = self.arguments(x, weight, values or {}, guard=True)
         cuts = [extent * part // threads for part in range(threads + 1)]
         for begin, end in pairwise(cuts):
             self.kernel(*arguments, begin, end)
