@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
+from xcompile.compiler.ir.graveyard import Graveyard
 from xcompile.compiler.ir.weights import WeightStore
 from xcompile.compiler.support.dims import Dim, parse, symbol
 
@@ -22,6 +23,15 @@ class Module:
     module: ir.Module
     weights: WeightStore = field(default_factory=WeightStore)
     name: str = "model"
+    _graveyard: Graveyard | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def graveyard(self) -> Graveyard:
+        """Where patterns put erased ops; it lives as long as the module, so old handles stay valid."""
+        if self._graveyard is None:
+            with self.context:
+                self._graveyard = Graveyard()
+        return self._graveyard
 
     @property
     def context(self) -> ir.Context:

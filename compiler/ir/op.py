@@ -20,13 +20,15 @@ An `Op` instance is a *view*: it holds the MLIR operation and reads it each time
 checks operand and result counts; `verify` says what declarations can't.
 """
 
+import importlib.util
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from torch_mlir import ir
+from torch_mlir import dialects, ir
 
 Value = ir.Value
 Operand = Annotated[ir.Value, "operand"]
@@ -140,8 +142,10 @@ class Op:
             elif field.kind == "attribute":
                 if given is _MISSING and field.required:
                     raise TypeError(f"{cls.NAME} needs the attribute '{field.name}'")
-                if given is not _MISSING and (field.required or given != field.default):
-                    attributes[field.name] = encode(given, field.type)
+                if given is not _MISSING and not (given is None and field.default is None):
+                    attribute = encode(given, field.type)
+                    if field.required or not _is_default(attribute, field):
+                        attributes[field.name] = attribute
         if sum(f.kind == "operand" and f.many != "single" for f in cls.FIELDS) > 1:
             attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(segments)
         operation = ir.Operation.create(
@@ -153,6 +157,11 @@ class Op:
             regions=regions,
         )
         return cls(operation)
+
+
+def _is_default(attribute: ir.Attribute, field: Field) -> bool:
+    """Compares as attributes: 0.0 and -0.0 differ, a list and a tuple do not."""
+    return field.default is not None and attribute == encode(field.default, field.type)
 
 
 def _as_values(field: Field, given: Any, op: str) -> list[ir.Value]:
@@ -225,6 +234,7 @@ class Dialect:
         if name in Dialect._all:
             raise ValueError(f"the dialect '{name}' is declared twice")
         Dialect._all[name] = self
+        _provide_bindings(name)
 
     @staticmethod
     def declared() -> list["Dialect"]:
@@ -254,6 +264,15 @@ class Dialect:
         ]
         parts += [_irdl_op(name, cls.FIELDS) for name, cls in self.ops.items()]
         return f"irdl.dialect @{self.name} {{\n" + "\n".join(parts) + "\n}"
+
+
+def _provide_bindings(dialect: str) -> None:
+    """Let MLIR find Python bindings of the dialect: without, it looks for the file each time it makes a handle."""
+    name = f"{dialects.__name__}.{dialect}"
+    if importlib.util.find_spec(name) is None:
+        sys.modules[name] = types.ModuleType(
+            name, "An empty module; the ops are declared in Python."
+        )
 
 
 def _irdl_op(name: str, fields: tuple[Field, ...]) -> str:
@@ -305,7 +324,7 @@ def _fields(cls: type[Op]) -> tuple[Field, ...]:
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
         if typing.get_origin(hint) is ClassVar or hint is ClassVar or name == "operation":
             continue
-        default = getattr(cls, name, _MISSING)
+        default = _default(cls, name)
         optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
         if optional:
             inner = [a for a in typing.get_args(hint) if a is not type(None)]
@@ -317,6 +336,14 @@ def _fields(cls: type[Op]) -> tuple[Field, ...]:
         else:
             found.append(Field(name, "attribute", "single", hint, default))
     return tuple(found)
+
+
+def _default(cls: type[Op], name: str) -> Any:
+    """The declared default; where the class extends a declared op, its base's reader stands in the way."""
+    found = getattr(cls, name, _MISSING)
+    if isinstance(found, property):
+        return next((f.default for f in cls.FIELDS if f.name == name), _MISSING)
+    return found
 
 
 def _install_readers(cls: type[Op]) -> None:

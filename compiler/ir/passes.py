@@ -11,10 +11,11 @@ Fields are the pass's options: `nn-fold-batch-norm{eps-limit=1e-3}`.
 """
 
 import importlib
+import re
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -22,6 +23,24 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.rewrite import Pattern, RewriteStats, apply_patterns
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
+
+
+class Instrument:
+    """Something that watches passes; override what is of interest (`instruments.py` has the usual ones).
+
+    An instrument may raise `CompileError` and thereby end the compile.
+    """
+
+    def before(self, pass_: "Pass", module: Module, context: "PassContext") -> None:
+        """Called before each pass, also those inside a fixpoint."""
+
+    def after(self, pass_: "Pass", module: Module, context: "PassContext") -> None:
+        """Called after each pass that succeeded; `context.last` says what its patterns did."""
+
+    def failed(
+        self, pass_: "Pass", module: Module, context: "PassContext", error: CompileError
+    ) -> None:
+        """Called when the pass or an instrument after it has raised; may add to the error."""
 
 
 @dataclass
@@ -32,14 +51,23 @@ class PassContext:
         target: the hardware, as data.
         explain: passes whose missed rewrites are recorded with reasons; "*" means all.
         stats: what each pass that ran did, by the order of running.
+        instruments: who watches, in the order of calling.
+        last: what the last pass did; None when it is not made of patterns and did not say.
     """
 
     target: Target
     explain: frozenset[str] = frozenset()
     stats: list[tuple[str, RewriteStats]] = field(default_factory=list[tuple[str, RewriteStats]])
+    instruments: Sequence[Instrument] = ()
+    last: RewriteStats | None = None
 
     def wants_reasons(self, name: str) -> bool:
         return name in self.explain or "*" in self.explain
+
+    def record(self, name: str, stats: RewriteStats) -> None:
+        """Keep what the pass that is running did."""
+        self.stats.append((name, stats))
+        self.last = stats
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,8 @@ class Pass:
     """Base of all passes: a frozen dataclass whose fields are its options."""
 
     NAME: ClassVar[str] = ""
+    TRANSPARENT: ClassVar[bool] = False
+    """Only runs other passes: instruments see those, not this one."""
 
     def run(self, module: Module, context: PassContext) -> None:
         """Change the module in place."""
@@ -76,7 +106,40 @@ class PatternPass(Pass):
         stats = apply_patterns(
             module, self.patterns(context), explain=context.wants_reasons(self.NAME)
         )
-        context.stats.append((self.NAME, stats))
+        context.record(self.NAME, stats)
+
+
+def run_pass(each: Pass, module: Module, context: PassContext) -> None:
+    """Run one pass with the instruments around it.
+
+    Raises:
+        CompileError: of the pass or an instrument, the pass's name filled in; XC3004 when it raises anything else.
+    """
+    if each.TRANSPARENT:
+        each.run(module, context)
+        return
+    try:
+        for instrument in context.instruments:
+            instrument.before(each, module, context)
+        context.last = None
+        each.run(module, context)
+        for instrument in context.instruments:
+            instrument.after(each, module, context)
+    except CompileError as error:
+        _report(each, module, context, error)
+        raise
+    except Exception as raised:
+        error = CompileError("XC3004", f"the pass failed: {type(raised).__name__}: {raised}")
+        _report(each, module, context, error)
+        raise error from raised
+
+
+def _report(each: Pass, module: Module, context: PassContext, error: CompileError) -> None:
+    """Tell the instruments, once: an error that names its pass comes from inside a fixpoint."""
+    if error.pass_name is None:
+        error.pass_name = each.NAME
+        for instrument in context.instruments:
+            instrument.failed(each, module, context, error)
 
 
 def _option_text(value: Any) -> str:
@@ -84,6 +147,9 @@ def _option_text(value: Any) -> str:
 
 
 # -- the registry ---------------------------------------------------------------------------------
+
+
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
 
 
 class PassRegistry:
@@ -97,7 +163,18 @@ class PassRegistry:
         self._entries.update(entries)
 
     def register(self, cls: type[Pass]) -> type[Pass]:
-        """Class decorator for passes that are loaded from a user's file."""
+        """Class decorator for passes that are loaded from a user's file; a later one of the same name wins.
+
+        Raises:
+            CompileError: XC3009, it is no pass or its name can't stand in a pipeline.
+        """
+        if not (isinstance(cls, type) and issubclass(cls, Pass)):
+            raise CompileError("XC3009", f"{cls!r} is registered as a pass but is none")
+        if not _NAME.fullmatch(cls.NAME) or cls.NAME == "fixpoint":
+            raise CompileError(
+                "XC3009", f"the pass {cls.__name__} has the name '{cls.NAME}'",
+                help="names are words of letters and digits joined by '-'",
+            )  # fmt: skip
         self._entries[cls.NAME] = cls
         return cls
 
@@ -115,7 +192,12 @@ class PassRegistry:
             )  # fmt: skip
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+            try:
+                entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+            except (ImportError, AttributeError) as error:
+                raise CompileError(
+                    "XC3009", f"the pass '{name}' cannot be loaded from {module}: {error}"
+                ) from error
         return typing.cast(type[Pass], entry)
 
 
@@ -124,10 +206,14 @@ PASS_REGISTRY = PassRegistry()
 
 
 def make_pass(name: str, options: Mapping[str, str]) -> Pass:
-    """A pass from its name and option texts; CompileError XC3003 for options that it does not have."""
+    """A pass from its name and option texts.
+
+    Raises:
+        CompileError: XC3001 there is no such pass; XC3003 for options that it does not have, lacks, or can't read.
+    """
     cls = PASS_REGISTRY.get(name)
     hints = typing.get_type_hints(cls)
-    known = {f.name.replace("_", "-"): f.name for f in fields(cls)}
+    known = {f.name.replace("_", "-"): f for f in fields(cls)}
     values: dict[str, Any] = {}
     for key, text in options.items():
         if key not in known:
@@ -135,16 +221,20 @@ def make_pass(name: str, options: Mapping[str, str]) -> Pass:
                 "XC3003", f"the pass {name} has no option '{key}'",
                 help=f"it has {', '.join(known) or 'no options'}",
             )  # fmt: skip
-        values[known[key]] = _parse_option(name, key, text, hints[known[key]])
+        values[known[key].name] = _parse_option(name, key, text, hints[known[key].name])
+    for key, option in known.items():
+        if option.default is MISSING and option.default_factory is MISSING and key not in options:
+            raise CompileError("XC3003", f"the pass {name} needs the option '{key}'")
     return cls(**values)
 
 
 def _parse_option(name: str, key: str, text: str, hint: Any) -> Any:
     if isinstance(hint, types.UnionType):
         hint = next(h for h in typing.get_args(hint) if h is not type(None))
-    parse: Callable[[str], Any] = _parse_bool if hint is bool else hint
+    if hint not in (bool, int, float, str):
+        raise CompileError("XC3003", f"the option {key} of {name} can't be given as text")
     try:
-        return parse(text)
+        return _parse_bool(text) if hint is bool else hint(text)
     except ValueError:
         raise CompileError(
             "XC3003", f"the option {key} of {name} must be a {hint.__name__}, not '{text}'"

@@ -7,13 +7,15 @@ changes. Edits are text too: `+after(nn-fuse):my-pass{x=1}`, `+before(nn-fuse):m
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import Pass, PassContext, make_pass
+from xcompile.compiler.ir.passes import Pass, PassContext, make_pass, run_pass
 from xcompile.compiler.support.errors import CompileError
 
 _TOKEN = re.compile(r"\s*(?:(@?[A-Za-z][\w.-]*)|(\{[^{}]*\})|([(),]))")
+_DEPTH_LIMIT = 16
 _EDIT = re.compile(r"(?:\+(before|after)\(([\w.-]+)\):(.+)|-([\w.-]+))\Z", re.DOTALL)
 
 
@@ -21,7 +23,8 @@ _EDIT = re.compile(r"(?:\+(before|after)\(([\w.-]+)\):(.+)|-([\w.-]+))\Z", re.DO
 class Fixpoint(Pass):
     """Repeat the inner passes until the module's text stays the same, at most `max` times."""
 
-    NAME = "fixpoint"
+    NAME: ClassVar[str] = "fixpoint"
+    TRANSPARENT: ClassVar[bool] = True
 
     passes: tuple[Pass, ...] = ()
     max: int = 8
@@ -30,7 +33,7 @@ class Fixpoint(Pass):
         before = module.text()
         for _ in range(self.max):
             for each in self.passes:
-                each.run(module, context)
+                run_pass(each, module, context)
             after = module.text()
             if after == before:
                 return
@@ -54,8 +57,14 @@ class Pipeline:
         return iter(self.passes)
 
     def edited(self, edits: str, named: Mapping[str, str] | None = None) -> "Pipeline":
-        """Apply comma-free edits separated by `;`: `+after(a):b{x=1};-c`."""
-        passes = list(self.passes)
+        """Apply edits separated by `;`: `+after(a):b{x=1},c;-d`.
+
+        An insertion is made at the first pass of the name, a removal takes all of them away; both look into fixpoints.
+
+        Raises:
+            CompileError: XC3001 the pipeline has no such pass; XC3002 an edit can't be parsed.
+        """
+        passes = self.passes
         for edit in filter(None, (e.strip() for e in edits.split(";"))):
             found = _EDIT.match(edit)
             if found is None:
@@ -64,24 +73,57 @@ class Pipeline:
                     help="write +after(PASS):NEW, +before(PASS):NEW or -PASS; separate edits by ';'",
                 )  # fmt: skip
             where, anchor, text, removed = found.groups()
-            position = _position(passes, anchor or removed)
+            name = anchor or removed
+            if name not in _names(passes):
+                raise CompileError(
+                    "XC3001", f"the pipeline has no pass '{name}'",
+                    help=f"it has {', '.join(dict.fromkeys(_names(passes)))}",
+                )  # fmt: skip
             if removed:
-                del passes[position]
+                passes = _without(passes, name)
             else:
-                at = position + (where == "after")
-                passes[at:at] = parse_pipeline(text, named or {}).passes
-        return Pipeline(tuple(passes))
+                new = parse_pipeline(text, named or {}).passes
+                passes, _ = _inserted(passes, name, new, after=where == "after")
+        return Pipeline(passes)
 
 
-def _position(passes: Sequence[Pass], name: str) -> int:
+def _names(passes: Sequence[Pass]) -> list[str]:
+    """The names of all passes, those inside fixpoints included."""
+    found: list[str] = []
+    for each in passes:
+        found.append(each.NAME)
+        if isinstance(each, Fixpoint):
+            found += _names(each.passes)
+    return found
+
+
+def _without(passes: Sequence[Pass], name: str) -> tuple[Pass, ...]:
+    kept: list[Pass] = []
+    for each in passes:
+        if name == each.NAME:
+            continue
+        if isinstance(each, Fixpoint):
+            each = replace(each, passes=_without(each.passes, name))
+            if not each.passes:
+                continue
+        kept.append(each)
+    return tuple(kept)
+
+
+def _inserted(
+    passes: Sequence[Pass], name: str, new: Sequence[Pass], *, after: bool
+) -> tuple[tuple[Pass, ...], bool]:
+    """The passes with `new` before or after the first one called `name`, and whether there was one."""
     for position, each in enumerate(passes):
         if name == each.NAME:
-            return position
-    raise CompileError(
-        "XC3001",
-        f"the pipeline has no pass '{name}'",
-        help=f"it has {', '.join(p.NAME for p in passes)}",
-    )
+            at = position + after
+            return (*passes[:at], *new, *passes[at:]), True
+        if isinstance(each, Fixpoint):
+            inner, done = _inserted(each.passes, name, new, after=after)
+            if done:
+                changed = replace(each, passes=inner)
+                return (*passes[:position], changed, *passes[position + 1 :]), True
+    return tuple(passes), False
 
 
 def parse_pipeline(text: str, named: Mapping[str, str]) -> Pipeline:
@@ -94,7 +136,7 @@ def parse_pipeline(text: str, named: Mapping[str, str]) -> Pipeline:
     Raises:
         CompileError: XC3002 with the place of the mistake, XC3001 for unknown passes, XC3003 for wrong options.
     """
-    parser = _Parser(text, named)
+    parser = _Parser(text, named, 0)
     passes = parser.sequence()
     if parser.peek() is not None:
         parser.fail("expected ',' or the end")
@@ -102,8 +144,8 @@ def parse_pipeline(text: str, named: Mapping[str, str]) -> Pipeline:
 
 
 class _Parser:
-    def __init__(self, text: str, named: Mapping[str, str]) -> None:
-        self._text, self._named = text, named
+    def __init__(self, text: str, named: Mapping[str, str], depth: int) -> None:
+        self._text, self._named, self._depth = text, named, depth
         self._tokens: list[tuple[str, int]] = []
         self._next = 0
         position, end = 0, len(text.rstrip())
@@ -148,18 +190,36 @@ class _Parser:
                 self.fail(
                     f"there is no pipeline '{token}'; there are {', '.join('@' + n for n in self._named)}"
                 )
-            return list(parse_pipeline(self._named[token[1:]], self._named))
+            return self.named(token[1:])
         options = self.options()
         if token != "fixpoint":
             return [make_pass(token, options)]
         if self.take() != "(":
             self._next -= 1
             self.fail("expected '(' after fixpoint")
+        self.nest()
         inner = self.sequence()
+        self._depth -= 1
         if self.take() != ")":
             self._next -= 1
             self.fail("expected ')'")
-        return [Fixpoint(tuple(inner), int(options.get("max", "8")))]
+        return [Fixpoint(tuple(inner), _rounds(options))]
+
+    def named(self, name: str) -> list[Pass]:
+        """The passes of a named pipeline."""
+        self.nest()
+        parser = _Parser(self._named[name], self._named, self._depth)
+        passes = parser.sequence()
+        if parser.peek() is not None:
+            parser.fail("expected ',' or the end")
+        self._depth -= 1
+        return passes
+
+    def nest(self) -> None:
+        """Go one level deeper."""
+        self._depth += 1
+        if self._depth > _DEPTH_LIMIT:
+            self.fail(f"fixpoints and named pipelines nest more than {_DEPTH_LIMIT} deep")
 
     def options(self) -> dict[str, str]:
         token = self.peek()
@@ -174,3 +234,15 @@ class _Parser:
                 self.fail(f"'{part}' is not key=value")
             found[key] = value
         return found
+
+
+def _rounds(options: Mapping[str, str]) -> int:
+    """The option of a fixpoint."""
+    unknown = options.keys() - {"max"}
+    text = options.get("max", "8")
+    if unknown or not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise CompileError(
+            "XC3003",
+            f"fixpoint takes max=ROUNDS, not {' '.join(f'{k}={v}' for k, v in options.items())}",
+        )
+    return int(text)

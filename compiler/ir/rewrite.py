@@ -1,9 +1,9 @@
 """The worklist driver that applies Python patterns.
 
 MLIR's own greedy driver crashes the process when a pattern touches an op that is gone, so ours
-never frees an op while a pass runs: an erased op is *buried* in a side module, still readable, and
-using it is an error message. Patterns say why they did not fire; rewrites are counted; a set of
-patterns that never comes to rest is named.
+never frees an op during a compile: an erased op is *buried* (`graveyard.py`), and using it is an
+error message. Patterns say why they did not fire; rewrites are counted; a set of patterns that
+never comes to rest is named. A pattern that loops by itself is only ended from outside (Ctrl-C).
 """
 
 from collections import Counter, deque
@@ -16,10 +16,16 @@ from torch_mlir import ir
 
 from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.op import Op, Value, op_class, view
 from xcompile.compiler.support.errors import CompileError
 
 OpT = TypeVar("OpT", bound=Op)
+
+MOST_CREATED = 100_000
+"""Ops that one rewrite may create."""
+
+_RECENT = 200
+"""So many last rewrites tell which patterns keep firing."""
 
 
 class NoMatch(Exception):
@@ -44,13 +50,16 @@ def users(value: Value) -> list[ir.Operation]:
 
 def has_one_use(value: Value) -> bool:
     """Whether exactly one operand of one op is `value`."""
-    return len(list(value.uses)) == 1
+    uses = iter(value.uses)
+    return next(uses, None) is not None and next(uses, None) is None
 
 
 class Pattern(Generic[OpT]):
     """One rewrite of ops of one class; subclass as `Pattern[MatMul]`.
 
-    `rewrite` either changes the IR through the rewriter or leaves by `no_match(reason)`, before any change.
+    The class may be a base of several ops (`Pattern[Reduce]`): the pattern is then tried on each of
+    them. `rewrite` either changes the IR through the rewriter or leaves by `no_match(reason)`,
+    before it replaces or erases anything.
     """
 
     @classmethod
@@ -72,40 +81,26 @@ class Pattern(Generic[OpT]):
 
 @dataclass
 class RewriteStats:
-    """What a driver run did: rewrites by pattern, and why patterns did not fire."""
+    """What a driver run did: rewrites by pattern, and why patterns did not fire.
+
+    Attributes:
+        fired: how often each pattern did.
+        fired_at: (pattern, model node) of each rewrite; only when explaining.
+        missed: (pattern, model node, reason) of the last try on each op that is left; only when explaining.
+        removed: unused ops that were erased.
+        changed: the ops that were made or changed and are still there.
+    """
 
     fired: Counter[str] = field(default_factory=Counter[str])
     fired_at: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     missed: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
-    """(pattern, model node, reason) of the last try on each op."""
+    removed: int = 0
+    changed: list[ir.Operation] = field(default_factory=list[ir.Operation])
 
-
-class Graveyard:
-    """Where erased ops go until the pass ends."""
-
-    def __init__(self) -> None:
-        self._module = ir.Module.create(loc=ir.Location.unknown())
-        with ir.InsertionPoint(self._module.body):
-            self._poison = ir.Operation.create(
-                "builtin.unrealized_conversion_cast",
-                results=[ir.NoneType.get()],
-                loc=ir.Location.unknown(),
-            ).results[0]
-        self._why: dict[ir.Operation, str] = {}
-
-    def bury(self, operation: ir.Operation, why: str) -> None:
-        """Detach the op, cut its operands, keep it readable."""
-        for position in range(len(operation.operands)):
-            operation.operands[position] = self._poison
-        operation.detach_from_parent()
-        self._module.body.append(operation)
-        self._why[operation] = why
-
-    def holds(self, operation: ir.Operation) -> bool:
-        return operation in self._why
-
-    def why(self, operation: ir.Operation) -> str:
-        return self._why[operation]
+    @property
+    def any(self) -> bool:
+        """Whether the run changed the module."""
+        return bool(self.fired or self.removed)
 
 
 class Rewriter:
@@ -114,12 +109,13 @@ class Rewriter:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.weights = module.weights
-        self._grave = Graveyard()
-        self._root: ir.Operation | None = None
-        self._created: list[ir.Operation] = []
-        self._gone: list[ir.Location] = []
-        self._by = ""
         self.changed = False
+        self._grave = module.graveyard
+        self._root: ir.Operation | None = None
+        self._by = ""
+        self._created: list[ir.Operation] = []
+        self._modified: list[ir.Operation] = []
+        self._gone: list[ir.Location] = []
         self._touched: list[ir.Operation] = []
 
     # -- for patterns -------------------------------------------------------------------------
@@ -127,6 +123,11 @@ class Rewriter:
     def create(self, cls: type[OpT], **fields: Any) -> OpT:
         """Create an op before the root op; its location names the root and all ops erased in this rewrite."""
         assert self._root is not None
+        self._alive(self._root)
+        for given in fields.values():
+            for value in given if isinstance(given, list | tuple) else (given,):
+                if isinstance(value, ir.Value):
+                    self._usable(value)
         make = getattr(cls, "create", None) or cls.build
         with ir.InsertionPoint(self._root):
             made = make(loc=self._root.location, **fields)
@@ -136,7 +137,10 @@ class Rewriter:
     def note(self, operation: ir.Operation) -> None:
         """Tell the driver of an op that was created by other means."""
         self._created.append(operation)
-        self.changed = True
+        if len(self._created) > MOST_CREATED:
+            raise CompileError(
+                "XC3006", f"the pattern {self._by} has made {MOST_CREATED} ops in one rewrite"
+            )
 
     def before(self, op: Op) -> AbstractContextManager[Any]:
         """An insertion point just before `op`."""
@@ -144,10 +148,16 @@ class Rewriter:
         return ir.InsertionPoint(op.operation)
 
     def replace(self, op: Op, by: Op | Value | Sequence[Value]) -> None:
-        """Make every user of the op's results use `by` instead, and erase the op."""
+        """Make every user of the op's results use `by` instead, and erase the op.
+
+        The replacements have the same dtype and rank; where sizes are known on one side only, a new op takes them over.
+
+        Raises:
+            ValueError: their number or their types do not fit.
+        """
         self._alive(op.operation)
         values = (
-            by.results if isinstance(by, Op) else list(by) if isinstance(by, Sequence) else [by]
+            by.results if isinstance(by, Op) else [by] if isinstance(by, ir.Value) else list(by)
         )
         results = op.results
         if len(values) != len(results):
@@ -155,7 +165,10 @@ class Rewriter:
                 f"{op.NAME} has {len(results)} results, {len(values)} replacements were given"
             )
         for old, new in zip(results, values, strict=True):
-            self._touched += users(old)
+            self._usable(new)
+            readers = users(old)
+            self._match_types(old, new, readers)
+            self._touched += readers
             old.replace_all_uses_with(new)
         self.erase(op)
 
@@ -164,7 +177,9 @@ class Rewriter:
         self._alive(op.operation)
         if any(True for r in op.results for _ in r.uses):
             raise ValueError(f"{op.NAME} is still used and can't be erased")
-        self._touched += [o.owner for o in op.operands if isinstance(o.owner, ir.Operation)]
+        self._touched += [
+            o.owner.operation for o in op.operands if not isinstance(o.owner, ir.Block)
+        ]
         self._gone.append(op.location)
         self._grave.bury(op.operation, self._by)
         self.changed = True
@@ -172,37 +187,102 @@ class Rewriter:
     def set_operand(self, op: Op, position: int, value: Value) -> None:
         """Change one operand (flat position) in place."""
         self._alive(op.operation)
+        self._usable(value)
         old = op.operation.operands[position]
         op.operation.operands[position] = value
-        self._touched.append(op.operation)
-        if isinstance(old.owner, ir.Operation):
-            self._touched.append(old.owner)
+        self._modified.append(op.operation)
+        if not isinstance(old.owner, ir.Block):
+            self._touched.append(old.owner.operation)
         self.changed = True
+
+    def _alive(self, operation: ir.Operation) -> None:
+        why = self._grave.why(operation)
+        if why is not None:
+            raise CompileError(
+                "XC3007",
+                f"the pattern {self._by} uses {operation.name}, which {why} has replaced or erased",
+                node=describe(operation.location),
+            )
+
+    def _usable(self, value: Value) -> None:
+        why = self._grave.why_gone(value)
+        if why is not None:
+            raise CompileError(
+                "XC3007",
+                f"the pattern {self._by} uses a value of an op that {why} has replaced or erased",
+                node=describe(self._root.location) if self._root is not None else None,
+            )
+
+    def _match_types(self, old: Value, new: Value, readers: Sequence[ir.Operation]) -> None:
+        if old.type == new.type:
+            return
+        merged = merge_types(old.type, new.type)
+        if merged is None:
+            raise ValueError(f"{old.type} is replaced by {new.type}")
+        returned = any(_ends_block(r) for r in readers)
+        if not isinstance(new.owner, ir.Block) and new.owner.operation in self._created:
+            new.set_type(old.type if returned else merged)
+        elif returned:
+            raise ValueError(f"{old.type}, which is returned, is replaced by {new.type}")
 
     # -- for the driver -----------------------------------------------------------------------
 
-    def _alive(self, operation: ir.Operation) -> None:
-        if self._grave.holds(operation):
-            raise CompileError(
-                "XC3007", f"{operation.name} was already replaced by {self._grave.why(operation)}",
-                node=describe(operation.location), pass_name=self._by,
-            )  # fmt: skip
-
-    def is_gone(self, operation: ir.Operation) -> bool:
-        return self._grave.holds(operation)
-
     def begin(self, root: ir.Operation, by: str) -> None:
+        """Start a rewrite of `root` by the pattern `by`."""
         self._root, self._by, self.changed = root, by, False
-        self._created, self._gone, self._touched = [], [], []
+        self._created, self._modified, self._gone, self._touched = [], [], [], []
 
     def finish(self) -> list[ir.Operation]:
-        """Give new ops their fused locations; the ops worth another look."""
+        """Give new and changed ops the names of what they replace; the ops worth another look."""
         assert self._root is not None
-        if self._created:
-            location = fuse([self._root.location, *self._gone])
+        if self._gone:
+            replaced = fuse([self._root.location, *self._gone])
             for operation in self._created:
-                operation.location = location
-        return [o for o in [*self._touched, *self._created] if not self.is_gone(o)]
+                operation.location = replaced
+            for operation in self._modified:
+                operation.location = fuse([operation.location, *self._gone])
+        again = dict.fromkeys([*self._touched, *self._modified, *self._created])
+        return [o for o in again if not self.is_gone(o)]
+
+    def discard(self) -> None:
+        """Erase what a pattern created before it left."""
+        for operation in reversed(self._created):
+            if not self.is_gone(operation):
+                self._grave.bury(operation, self._by)
+
+    def made(self) -> list[ir.Operation]:
+        """The ops that this rewrite created or changed."""
+        return [*self._created, *self._modified]
+
+    def is_gone(self, operation: ir.Operation) -> bool:
+        return self._grave.why(operation) is not None
+
+    @property
+    def by(self) -> str:
+        return self._by
+
+
+def merge_types(a: ir.Type, b: ir.Type) -> ir.Type | None:
+    """The tensor type with the sizes that one of two types knows; None when they contradict each other."""
+    if not isinstance(a, ir.RankedTensorType) or not isinstance(b, ir.RankedTensorType):
+        return a if a == b else None
+    if a.element_type != b.element_type or a.rank != b.rank:
+        return None
+    if (a.encoding is None) != (b.encoding is None):
+        return None
+    if a.encoding is not None and a.encoding != b.encoding:
+        return None
+    dynamic = ir.ShapedType.get_dynamic_size()
+    sizes = [y if x == dynamic else x for x, y in zip(a.shape, b.shape, strict=True)]
+    if any(y not in (x, dynamic) for x, y in zip(sizes, b.shape, strict=True)):
+        return None
+    return ir.RankedTensorType.get(sizes, a.element_type, a.encoding)
+
+
+def _ends_block(operation: ir.Operation) -> bool:
+    """Whether the op hands its operands to what is outside, which knows their exact types."""
+    op = view(operation)
+    return op is None or op.TERMINATOR
 
 
 def walk(module: Module) -> Iterable[ir.Operation]:
@@ -243,61 +323,133 @@ def apply_patterns(
         explain: keep the reasons of patterns that did not fire, and where others did.
 
     Raises:
-        CompileError: XC3006 when the limit is reached (names the patterns that keep firing).
+        CompileError: XC3006 when the limit is reached (names the patterns that keep firing); XC3007 when a
+            pattern uses an op that is gone; XC3004 when a pattern fails in another way.
     """
-    by_root: dict[str, list[Pattern[Any]]] = {}
-    for pattern in patterns:
-        by_root.setdefault(pattern.root().NAME, []).append(pattern)
-    stats, rewriter = RewriteStats(), Rewriter(module)
-    queue: deque[ir.Operation] = deque(o for o in walk(module) if view(o) is not None)
-    queued = set(queue)
-    most = limit if limit is not None else 20 * len(queue) + 1000
-    while queue:
-        operation = queue.popleft()
-        queued.discard(operation)
-        op = None if rewriter.is_gone(operation) else view(operation)
-        if op is None:
-            continue
-        again = _try_patterns(op, by_root.get(op.NAME, ()), rewriter, stats, explain)
-        for each in again:
-            if each not in queued and view(each) is not None:
-                queued.add(each)
-                queue.append(each)
-        if stats.fired.total() > most:
-            names = ", ".join(f"{name} ({count}×)" for name, count in stats.fired.most_common(3))
-            raise CompileError(
-                "XC3006", f"patterns keep firing after {most} rewrites: {names}", node=describe(op.location),
-                help="two patterns probably undo each other's work",
-            )  # fmt: skip
-    return stats
+    driver = _Driver(module, patterns, explain)
+    with (
+        module.context,
+        ir.Location.unknown(),
+        module.graveyard.catching_erase(lambda: driver.rewriter.by),
+    ):
+        driver.run(limit)
+    return driver.finish()
 
 
-def _try_patterns(
-    op: Op, patterns: Sequence[Pattern[Any]], rewriter: Rewriter, stats: RewriteStats, explain: bool
-) -> list[ir.Operation]:
-    if is_dead(op):
-        rewriter.begin(op.operation, "dead-code elimination")
-        rewriter.erase(op)
-        return rewriter.finish()
-    for pattern in patterns:
-        rewriter.begin(op.operation, pattern.name)
-        location = op.location
+class _Driver:
+    def __init__(self, module: Module, patterns: Sequence[Pattern[Any]], explain: bool) -> None:
+        self.rewriter = Rewriter(module)
+        self._roots = [(pattern.root(), pattern) for pattern in patterns]
+        self._for_op: dict[str, list[Pattern[Any]]] = {}
+        self._explain = explain
+        self._stats = RewriteStats()
+        self._missed: dict[tuple[str, ir.Operation], str] = {}
+        self._changed: dict[ir.Operation, None] = {}
+        self._recent: deque[str] = deque(maxlen=_RECENT)
+        self._queue: deque[ir.Operation] = deque(
+            o for o in walk(module) if op_class(o.name) is not None
+        )
+
+    def run(self, limit: int | None) -> None:
+        """Work the queue off."""
+        queue, queued = self._queue, set(self._queue)
+        most = limit if limit is not None else 20 * len(queue) + 1000
+        fired = 0
+        while queue:
+            operation = queue.popleft()
+            queued.discard(operation)
+            op = None if self.rewriter.is_gone(operation) else view(operation)
+            if op is None:
+                continue
+            again = self._visit(op)
+            if again is None:
+                continue
+            for each in again:
+                if each not in queued and op_class(each.name) is not None:
+                    queued.add(each)
+                    queue.append(each)
+            fired += 1
+            if fired > most:
+                self._give_up(op, most)
+
+    def finish(self) -> RewriteStats:
+        """What was done."""
+        stats, gone = self._stats, self.rewriter.is_gone
+        stats.changed = [o for o in self._changed if not gone(o)]
+        for (pattern, operation), reason in self._missed.items():
+            if not gone(operation):
+                stats.missed.append((pattern, describe(operation.location) or "?", reason))
+        return stats
+
+    def _patterns(self, op: Op) -> list[Pattern[Any]]:
+        if op.NAME not in self._for_op:
+            self._for_op[op.NAME] = [p for root, p in self._roots if isinstance(op, root)]
+        return self._for_op[op.NAME]
+
+    def _visit(self, op: Op) -> list[ir.Operation] | None:
+        """Try the patterns on one op; the ops to look at again, or None when nothing was changed."""
+        rewriter = self.rewriter
+        if is_dead(op):
+            rewriter.begin(op.operation, "dead-code elimination")
+            rewriter.erase(op)
+            self._stats.removed += 1
+            return rewriter.finish()
+        for pattern in self._patterns(op):
+            rewriter.begin(op.operation, pattern.name)
+            reason = self._try(pattern, op)
+            if reason is None:
+                self._record(pattern, op)
+                return rewriter.finish()
+            if self._explain:
+                self._missed[pattern.name, op.operation] = reason
+        return None
+
+    def _record(self, pattern: Pattern[Any], op: Op) -> None:
+        self._stats.fired[pattern.name] += 1
+        self._recent.append(pattern.name)
+        self._changed.update(dict.fromkeys(self.rewriter.made()))
+        if self._explain:
+            self._missed.pop((pattern.name, op.operation), None)
+            self._stats.fired_at.append((pattern.name, describe(op.location) or "?"))
+
+    def _try(self, pattern: Pattern[Any], op: Op) -> str | None:
+        """Apply one pattern; None, or the reason why it did not change anything."""
+        rewriter, name = self.rewriter, pattern.name
         try:
-            pattern.rewrite(op, rewriter)
+            answer: Any = pattern.rewrite(op, rewriter)
         except NoMatch as reason:
-            if explain:
-                stats.missed.append((pattern.name, describe(location) or "?", str(reason)))
-            continue
-        except CompileError:
+            if rewriter.changed:
+                raise CompileError(
+                    "XC3004", f"the pattern {name} left by no_match after it had changed the graph",
+                    node=describe(op.location),
+                ) from reason  # fmt: skip
+            rewriter.discard()
+            return str(reason)
+        except CompileError as error:
+            if name not in error.message:
+                error.message = f"{error.message} (in the pattern {name})"
+            error.node = error.node or describe(op.location)
             raise
         except Exception as error:
             raise CompileError(
-                "XC3004", f"the pattern {pattern.name} failed: {type(error).__name__}: {error}",
-                node=describe(location), pass_name=pattern.name,
+                "XC3004", f"the pattern {name} failed: {type(error).__name__}: {error}",
+                node=describe(op.location),
             ) from error  # fmt: skip
-        if rewriter.changed:
-            stats.fired[pattern.name] += 1
-            if explain:
-                stats.fired_at.append((pattern.name, describe(location) or "?"))
-            return rewriter.finish()
-    return []
+        if answer is not None:
+            raise CompileError(
+                "XC3004", f"the pattern {name} returned a {type(answer).__name__}",
+                node=describe(op.location),
+                help="a pattern changes the graph by rewriter.replace and returns nothing",
+            )  # fmt: skip
+        if not rewriter.changed:
+            rewriter.discard()
+            return "it changed nothing and gave no reason"
+        return None
+
+    def _give_up(self, op: Op, most: int) -> NoReturn:
+        counted = Counter(self._recent).most_common(3) or [("dead-code elimination", most)]
+        names = " and ".join(f"{name} ({self._stats.fired[name]}×)" for name, _ in counted)
+        raise CompileError(
+            "XC3006", f"patterns keep firing after {most} rewrites: {names}",
+            node=describe(op.location), help="they probably undo each other's work",
+        )  # fmt: skip
