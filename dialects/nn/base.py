@@ -4,8 +4,8 @@ An op says what it computes three times, each time in its own terms, and tests c
 (sizes), `reference` (numpy) and its kernels.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -59,6 +59,12 @@ class Sizes(Protocol):
 class NnOp(Op):
     """Base of the nn ops."""
 
+    reference: ClassVar[Callable[..., Any]]
+    """The method that gives the result in numpy: an array, or a tuple of arrays for several results.
+
+    Operands come in field order: an array, None for an absent optional one, a list for a variadic one.
+    """
+
     def dtypes(self) -> Sequence[str]:
         """The element type of each result; that of the first operand unless overridden."""
         return [dtype_of(self.operation.operands[0])] * len(self.operation.results)
@@ -70,13 +76,6 @@ class NnOp(Op):
     def content(self, sizes: Sizes) -> Shape | None:
         """The elements of the (single, small, integer) result as Dims when they are known; for shape arithmetic."""
         return None
-
-    def reference(self, *operands: Any) -> Any:
-        """The result in numpy: an array, or a tuple of arrays for several results.
-
-        Operands come in field order: an array, None for an absent optional one, a list for a variadic one.
-        """
-        raise NotImplementedError
 
     def error(self, code: str, message: str, *, help: str | None = None) -> CompileError:
         """The error to raise about this op, with its model node."""

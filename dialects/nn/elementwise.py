@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from xcompile.compiler.ir.dtypes import is_float, is_integer
+from xcompile.compiler.ir.dtypes import DTYPES, is_float, is_integer
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of
@@ -108,6 +108,4 @@ class Binary(Elementwise):
 
 
 def _result_dtype(op: NnOp) -> np.dtype:
-    from xcompile.compiler.ir.dtypes import DTYPES
-
     return DTYPES[op.dtypes()[0]]

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.dims import Dim, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
+from xcompile.dialects.nn.numeric import to_integer
 
 
 def checked(indices: np.ndarray, size: int) -> np.ndarray:
@@ -21,6 +22,11 @@ def checked(indices: np.ndarray, size: int) -> np.ndarray:
         worst = wide[(wide < -size) | (wide >= size)].reshape(-1)[0]
         raise IndexError(f"index {worst} is out of range for {size} elements")
     return np.where(wide < 0, wide + size, wide)
+
+
+def _along(axis: int, size: int, rank: int) -> np.ndarray:
+    """0 to size-1 along one axis of `rank`, the others of size 1."""
+    return np.arange(size, dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 class Indexed(NnOp):
@@ -51,9 +57,8 @@ class Gather(Indexed):
         content, indices = sizes.content(self.x), sizes.content(self.indices)
         if content is None or indices is None or rank_of(self.x) != 1:
             return None
-        if not all(isinstance(i, int) and -len(content) <= i < len(content) for i in indices):
-            return None
-        return tuple(content[int(i)] for i in indices)  # type: ignore[arg-type]
+        places = [i for i in indices if isinstance(i, int) and -len(content) <= i < len(content)]
+        return tuple(content[i] for i in places) if len(places) == len(indices) else None
 
     def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
         return np.take(x, checked(indices, x.shape[self.axis]), self.axis)
@@ -75,7 +80,7 @@ class GatherElements(Indexed):
         return [sizes.shape(self.indices)]
 
     def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        at = list(np.indices(indices.shape))
+        at: list[np.ndarray] = [*np.indices(indices.shape, sparse=True)]
         at[self.axis] = checked(indices, x.shape[self.axis])
         return x[tuple(at)]
 
@@ -115,8 +120,7 @@ class GatherND(Indexed):
         batch, depth = self.batch_dims, indices.shape[-1]
         at: list[Any] = []
         for axis in range(batch):
-            count = np.arange(x.shape[axis])
-            at.append(count.reshape([-1 if i == axis else 1 for i in range(indices.ndim - 1)]))
+            at.append(_along(axis, x.shape[axis], indices.ndim - 1))
         for i in range(depth):
             at.append(checked(indices[..., i], x.shape[batch + i]))
         return x[tuple(at)]
@@ -126,8 +130,8 @@ class GatherND(Indexed):
 class OneHot(NnOp):
     """`values[1]` where the new axis has the index, else `values[0]`. ONNX OneHot.
 
-    `depth` (one element) is the size of the axis, inserted at `axis` of the result. Indices from -depth to depth-1 count,
-    all others give no `values[1]`.
+    `depth` (one element) is the size of the axis, inserted at `axis` of the result. Indices from -depth to
+    depth-1 count, all others give no `values[1]`.
     """
 
     indices: Operand
@@ -149,19 +153,12 @@ class OneHot(NnOp):
 
     def reference(self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
         size = int(depth.reshape(()))
-        whole = (
-            np.trunc(indices.astype(np.float64)).astype(np.int64)
-            if indices.dtype.kind in "fV"
-            else indices
-        )
-        whole = whole.astype(np.int64)
+        whole = to_integer(indices, np.dtype(np.int64))
         inside = (whole >= -size) & (whole < size)
-        at = np.expand_dims(
-            np.where(inside, np.where(whole < 0, whole + size, whole), -1), self.axis
-        )
+        place = np.where(inside, np.where(whole < 0, whole + size, whole), -1)
         axis = self.axis % (indices.ndim + 1)
-        count = np.arange(size).reshape([-1 if i == axis else 1 for i in range(indices.ndim + 1)])
-        return np.where(at == count, values[1], values[0])
+        hot: np.ndarray = np.expand_dims(place, axis) == _along(axis, size, indices.ndim + 1)
+        return np.where(hot, values[1], values[0])
 
 
 @nn.op("reverse_sequence")
@@ -260,8 +257,6 @@ class Unique(NnOp):
         return [dtype_of(self.x), "i64", "i64", "i64"]
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        from xcompile.compiler.support.dims import product
-
         shape, count = list(sizes.shape(self.x)), sizes.fresh("unique")
         if self.axis is None:
             return [(count,), (count,), (product(shape),), (count,)]

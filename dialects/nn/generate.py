@@ -22,7 +22,7 @@ class ConstantOfShape(NnOp):
     value: ir.Attribute
 
     def dtypes(self) -> Sequence[str]:
-        return [str(self.value.type.element_type)]
+        return [str(ir.ShapedType(ir.DenseElementsAttr(self.value).type).element_type)]
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = sizes.content(self.shape)
@@ -92,8 +92,8 @@ class Trilu(NnOp):
     def reference(self, x: np.ndarray, k: np.ndarray | None) -> np.ndarray:
         rows, columns = x.shape[-2:]
         diagonal = 0 if k is None else int(k.reshape(()))
-        distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-        keep = distance >= diagonal if self.upper else distance <= diagonal
+        row, column = np.indices((rows, columns))
+        keep = column - row >= diagonal if self.upper else column - row <= diagonal
         return np.where(keep, x, np.zeros((), x.dtype))
 
 

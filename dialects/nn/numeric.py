@@ -49,9 +49,10 @@ def to_integer(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         array = np.where(high, array ^ np.int64(-(2**63)), array)
     if bits >= 8:
         return array.astype(dtype)
-    low = array.astype(np.int64) & (2**bits - 1)
-    signed = np.where(low >= 2 ** (bits - 1), low - 2**bits, low)
-    return (low if is_unsigned(name_of(dtype)) else signed).astype(dtype)
+    low: np.ndarray = array.astype(np.int64) & (2**bits - 1)
+    if not is_unsigned(name_of(dtype)):
+        low = low - ((low >= 2 ** (bits - 1)).astype(np.int64) << bits)
+    return low.astype(dtype)
 
 
 def convert(array: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.ndarray:
@@ -65,9 +66,8 @@ def convert(array: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.
         return rounded(array, dtype)
     wide = array.astype(np.float64)
     if saturate:
-        import ml_dtypes
-
-        most = float(ml_dtypes.finfo(dtype).max)
+        numbers = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+        most = numbers[np.isfinite(numbers)].max()
         wide = np.clip(wide, -most, most)
     return rounded(wide, dtype)
 

@@ -206,13 +206,9 @@ class Expand(NnOp):
 
     def content(self, sizes: Sizes) -> Shape | None:
         content, shape = sizes.content(self.x), sizes.shape(self.y)
-        if content is None or len(content) != 1 or not all(isinstance(d, int) for d in shape):
-            return (
-                content
-                if content is not None and len(shape) == 1 and shape[0] == len(content)
-                else None
-            )
-        return content * int(shape[0]) if shape else content  # type: ignore[arg-type]
+        if content is None or not shape or len(content) == shape[0]:
+            return content
+        return content * shape[0] if len(content) == 1 and isinstance(shape[0], int) else None
 
     def reference(self, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))

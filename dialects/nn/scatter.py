@@ -55,7 +55,10 @@ class Scatter(NnOp):
 
 @nn.op("scatter_elements")
 class ScatterElements(Scatter):
-    """Each element of `updates` goes to its own place in `x`, but at its index of `axis`. ONNX ScatterElements, Scatter."""
+    """Each element of `updates` goes to its own place in `x`, but at its index of `axis`.
+
+    ONNX ScatterElements, Scatter.
+    """
 
     axis: int = 0
 
@@ -69,7 +72,7 @@ class ScatterElements(Scatter):
         return [shape]
 
     def reference(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
-        at = list(np.indices(indices.shape))
+        at: list[np.ndarray] = [*np.indices(indices.shape, sparse=True)]
         at[self.axis] = checked(indices, x.shape[self.axis])
         return self.put(x, tuple(at), updates)
 

@@ -58,7 +58,10 @@ class Size(NnOp):
 
 @nn.op("range")
 class Range(NnOp):
-    """`start`, `start + delta`, … up to but without `limit`: `max(0, ceil((limit - start) / delta))` numbers. ONNX Range."""
+    """`start`, `start + delta`, … up to but without `limit`. ONNX Range.
+
+    These are `max(0, ceil((limit - start) / delta))` numbers.
+    """
 
     start: Operand
     limit: Operand

@@ -105,9 +105,9 @@ class Split(NnOp):
 class Slice(NnOp):
     """On each of `axes` the elements from `start` up to, without, `end`, every `step`-th. ONNX Slice.
 
-    All four are one-dimensional integer tensors; `axes` are the first ones and `steps` 1 when absent. Negative starts and
-    ends count from the back once, then starts are clamped to [0, n] and ends to [0, n], or with a negative step
-    to [0, n-1] and [-1, n-1].
+    All four are one-dimensional integer tensors; `axes` are the first ones and `steps` 1 when absent.
+    Negative starts and ends count from the back once, then starts are clamped to [0, n] and ends to
+    [0, n], or with a negative step to [0, n-1] and [-1, n-1].
     """
 
     x: Operand
@@ -147,16 +147,15 @@ class Slice(NnOp):
 
     def _unknown(self, sizes: Sizes, shape: list[Dim]) -> Shape:
         """The shape when starts or ends depend on data; axes that are known not to be cut keep their size."""
+        count = sizes.shape(self.starts)[0]
         axes: Shape | None = tuple(range(len(shape)))
         if self.axes is not None:
             axes = sizes.content(self.axes)
-        elif isinstance(sizes.shape(self.starts)[0], int):
-            axes = axes[: sizes.shape(self.starts)[0]]  # type: ignore[index,misc]
-        cut = (
-            set(range(len(shape)))
-            if axes is None
-            else {axis_of(self, int(a), len(shape)) for a in axes}
-        )  # type: ignore[arg-type]
+        elif isinstance(count, int):
+            axes = axes[:count]
+        if axes is None:
+            return tuple(sizes.fresh("slice") for _ in shape)
+        cut = {axis_of(self, axis, len(shape)) for axis in axes if isinstance(axis, int)}
         return tuple(sizes.fresh("slice") if i in cut else d for i, d in enumerate(shape))
 
     def _length(self, sizes: Sizes, n: Dim, start: Dim, end: Dim, step: int) -> Dim:
@@ -250,12 +249,12 @@ class Pad(NnOp):
         shape = list(sizes.shape(self.x))
         pads = sizes.content(self.pads)
         axes = tuple(range(len(shape))) if self.axes is None else sizes.content(self.axes)
-        if pads is None or axes is None:
+        if pads is None or axes is None or not all(isinstance(axis, int) for axis in axes):
             return [tuple(sizes.fresh("pad") for _ in shape)]
         if len(pads) != 2 * len(axes):
             raise self.error("XC2004", f"{len(pads)} pads for {len(axes)} axes")
-        for i, axis in enumerate(axes):
-            at = axis_of(self, int(axis), len(shape))  # type: ignore[arg-type]
+        for i, axis in enumerate(a for a in axes if isinstance(a, int)):
+            at = axis_of(self, axis, len(shape))
             shape[at] = shape[at] + pads[i] + pads[i + len(axes)]
             if bounds(shape[at])[1] < 0:
                 raise self.error("XC2008", f"axis {at} is cropped to {shape[at]} elements")

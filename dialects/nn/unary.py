@@ -450,9 +450,10 @@ class BitwiseNot(Unary):
 class Cast(NnOp):
     """The elements as the dtype `to` (short text). ONNX Cast, CastLike.
 
-    To floats: rounded to nearest even, too large is infinite. To 8-bit floats: with `saturate` (and only then) too large and
-    infinite become the largest finite value. To integers: truncated, then the low bits are kept; NaN, infinities and what does not
-    fit 64 bits give 0 (ONNX leaves this undefined). To bool: whether x is not 0 (so NaN is true).
+    To floats: rounded to nearest even, too large is infinite. To 8-bit floats: with `saturate` (and
+    only then) too large and infinite become the largest finite value. To integers: truncated, then
+    the low bits are kept; NaN, infinities and what does not fit 64 bits give 0 (ONNX leaves this
+    undefined). To bool: whether x is not 0 (so NaN is true).
     """
 
     x: Operand

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from tests.e2e.onnx_node_cases import NodeCase, node_cases
 
+from tests.e2e.onnx_node_cases import NodeCase, node_cases
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.support.dims import Expr
 from xcompile.compiler.support.errors import CompileError
