@@ -26,6 +26,7 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, Launch, View, parse_shape
 from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.slicing import Concat
 from xcompile.dialects.nn.const import Const, const_of
 
 PART_CYCLES = 40_000
@@ -73,6 +74,7 @@ class _Build:
         self._jobs: dict[str, Job] = {}
         self._by_symbol: dict[str, Plan] = {}
         self._shapes: dict[Value, Shape] = {}
+        self._inside: dict[Value, tuple[Value, Dim]] = {}
         self._weights = bytearray()
         self._packed: dict[tuple[str, str], int] = {}
         self._setup_symbols: dict[tuple[str, int], str] = {}
@@ -82,8 +84,8 @@ class _Build:
 
     def run(self) -> Built:
         with self._module.context, ir.Location.unknown():
-            self._plan_kernels()
-            launches = self._find_shapes()
+            launches = self._join_in_place(self._find_shapes())
+            self._plan_kernels({launch.callee for launch in launches})
             places = self._place(launches)
             steps = tuple(self._step(launch, places) for launch in launches)
         outputs = [self._shapes[v] for v in self._returned()]
@@ -101,11 +103,11 @@ class _Build:
 
     # -- kernels ------------------------------------------------------------------------------
 
-    def _plan_kernels(self) -> None:
+    def _plan_kernels(self, used: set[str]) -> None:
         nodes = self._kernel_nodes()
         for operation in self._module.module.body.operations:
             func = Func.of(operation)
-            if func is None:
+            if func is None or func.sym_name not in used:
                 continue
             name = func.sym_name
             made = plan(Kernel(func, self._target), node=" + ".join(nodes.get(name, ())) or None)
@@ -178,6 +180,43 @@ class _Build:
             value = seen.x
         return value
 
+    def _join_in_place(self, launches: list[Launch]) -> list[Launch]:
+        """Let the operands of concatenations be made where the result lies; the launches that remain.
+
+        That takes operands that are next to each other in the result: no axis before theirs is longer than 1.
+        """
+        concats = {f.sym_name: c for f in self._funcs() if (c := _only_concat(f)) is not None}
+        makers = {result: launch for launch in launches for result in launch.results}
+        returned = {self._base(v) for v in self._returned()}
+        kept: list[Launch] = []
+        for launch in launches:
+            concat = concats.get(launch.callee)
+            result = launch.results[0]
+            if concat is None or result in returned or not self._are_neighbours(launch, concat.axis, makers):
+                kept.append(launch)
+                continue
+            offset: Dim = 0
+            for value in launch.inputs:
+                self._inside[value] = (result, offset)
+                offset = offset + self.bytes_of(value)
+        return kept
+
+    def _are_neighbours(self, launch: Launch, axis: int, makers: Mapping[Value, Launch]) -> bool:
+        shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
+        free = all(v in makers and v not in self._inside for v in inputs) and len(set(inputs)) == len(inputs)
+        return free and all(d == 1 for d in shape[: axis % len(shape)])
+
+    def _whole(self, value: Value) -> tuple[Value, Dim]:
+        """The value that owns the memory, and the byte where `value` starts in it."""
+        value, offset = self._base(value), 0
+        while value in self._inside:
+            value, inner = self._inside[value]
+            offset = offset + inner
+        return value, offset
+
+    def _funcs(self) -> list[Func]:
+        return [f for o in self._module.module.body.operations if (f := Func.of(o)) is not None]
+
     def bytes_of(self, value: Value) -> Dim:
         """How many bytes the value takes in memory."""
         elements = Layout.of(value.type).elements(self._shapes[value])
@@ -193,14 +232,18 @@ class _Build:
         first: dict[Value, int] = {}
         last: dict[Value, int] = {}
         for number, launch in enumerate(launches):
-            for value in launch.inputs:
-                last[self._base(value)] = number
-            for result in launch.results:
-                first[result] = number
+            for value in (*launch.inputs, *launch.results):
+                whole, _ = self._whole(value)
+                last[whole] = number
+                if value in launch.results:
+                    first.setdefault(whole, number)
         inner = [v for v in first if v not in places]
-        lives = [Life(self.bytes_of(v), first[v], last.get(v, first[v])) for v in inner]
+        lives = [Life(self.bytes_of(v), first[v], last[v]) for v in inner]
         offsets, self._arena = place(lives)
         places.update({v: Place("arena", o) for v, o in zip(inner, offsets, strict=True)})
+        for value in self._inside:
+            whole, offset = self._whole(value)
+            places[value] = Place("arena", places[whole].offset + offset)
         return places
 
     # -- steps --------------------------------------------------------------------------------
@@ -258,3 +301,12 @@ class _Build:
             self._packed[key] = len(self._weights)
             self._weights += stored.tobytes()
         return self._packed[key]
+
+
+def _only_concat(func: Func) -> Concat | None:
+    """The concatenation of a kernel that does nothing else."""
+    *ops, returned = func.ops
+    concat = Concat.of(ops[0]) if len(ops) == 1 else None
+    if concat is None or list(concat.xs) != func.parameters or list(returned.operands) != [concat.y]:
+        return None
+    return concat
