@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.op import Dialect, Op, Operand, Operands, Region, Result, Results, Value
-from xcompile.compiler.support.dims import Dim, parse
+from xcompile.compiler.ir.op import Dialect, Op, Operand, Operands, Region, Result, Results, Value, view
+from xcompile.compiler.support.dims import Dim, broadcast_dims, parse
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes
 
 kernel = Dialect("kernel")
@@ -117,6 +117,48 @@ class Dims(NnOp):
 
     def content(self, sizes: Sizes) -> Shape | None:
         return tuple(parse(text) for text in self.values)
+
+
+SHAPES = "xc.shapes"
+"""The attribute of ops in kernels that says the shapes of their results, where these are not static."""
+
+
+class KernelSizes:
+    """What is known of the values of one kernel, from what stands in its text."""
+
+    def __init__(self, func: Func) -> None:
+        self._shapes: dict[Value, Shape] = dict(zip(func.parameters, func.argument_shapes(), strict=True))
+
+    def shape(self, value: Value) -> Shape:
+        """The size of each axis."""
+        if value not in self._shapes:
+            self._shapes[value] = self._stated(value)
+        return self._shapes[value]
+
+    @staticmethod
+    def _stated(value: Value) -> Shape:
+        operation = value.owner
+        if SHAPES not in operation.attributes:
+            return tuple(ir.RankedTensorType(value.type).shape)
+        texts = list(ir.ArrayAttr(operation.attributes[SHAPES]))
+        return parse_shape(ir.StringAttr(texts[list(operation.results).index(value)]).value)
+
+    def content(self, value: Value) -> Shape | None:
+        """The elements of a small integer tensor as Dims, when they are known."""
+        op = None if isinstance(value.owner, ir.Block) else view(value.owner)
+        return op.content(self) if isinstance(op, NnOp) else None
+
+    def fresh(self, hint: str) -> Dim:
+        raise LookupError(f"a kernel has no new size ({hint})")
+
+    def equal(self, a: Dim, b: Dim, what: str) -> Dim:
+        return a
+
+    def broadcast(self, a: Dim, b: Dim, what: str) -> Dim:
+        return broadcast_dims(a, b)
+
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+        raise LookupError("a kernel has no regions")
 
 
 def parse_shape(text: str) -> Shape:

@@ -204,6 +204,7 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
     for dim in _flat("broadcast", (a, b)):
         if dim != 1 and dim not in arguments:
             arguments.append(dim)
+    arguments = [d for d in arguments if not _is_cut(d, arguments)]
     constants = [d for d in arguments if isinstance(d, int)]
     if len(constants) > 1:
         raise ValueError(f"sizes {constants[0]} and {constants[1]} do not broadcast")
@@ -211,6 +212,15 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
     if fixed or not arguments:
         return fixed[0] if fixed else 1  # the others are 1 or equal to it
     return arguments[0] if len(arguments) == 1 else _call("broadcast", sorted(arguments, key=str))
+
+
+def _is_cut(dim: Dim, others: Sequence[Dim]) -> bool:
+    """Whether the size is `min(a, b, …)` with `a` among the others and the rest above 1: where it meets `a`, it is `a`."""
+    atom = _lone_atom(dim)
+    if not isinstance(atom, Call) or atom.function != "min":
+        return False
+    rest = [d for d in atom.arguments if d not in others]
+    return len(rest) < len(atom.arguments) and all(bounds(d)[0] > 1 for d in rest)
 
 
 def known_nonnegative(dim: Dim) -> bool:

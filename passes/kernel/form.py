@@ -20,7 +20,7 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.kernel import Dims, Func, Launch, Return, View, shape_text
+from xcompile.dialects.kernel import SHAPES, Dims, Func, Launch, Return, View, shape_text
 from xcompile.dialects.nn.base import Shape, dtype_of, rank_of
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.kinds import (
@@ -127,7 +127,7 @@ class _Grouping:
         elif is_elementwise(op.NAME) or op.NAME in MOVEMENT:
             fits = all(self._may_pull(op, r, group) for r in readers if r is not None)
         else:
-            fits = group.anchor is None and len(readers) == 1 and self._is_epilogue(op, group)
+            fits = group.anchor is None and self._is_epilogue(op, group)
         return group if fits else None
 
     def _may_pull(self, op: Op, reader: Op, group: _Group) -> bool:
@@ -170,19 +170,19 @@ class _Grouping:
 
         Contractions may end in transpositions that leave the last axis where it is.
         """
-        shape, current, moved = self._shape(anchor), anchor, False
-        while current != group.root:
-            readers = [r for r in self._readers[current.results[0]] if r is not None]
-            if len(set(readers)) != 1:
-                return False
-            current = readers[0]
-            if isinstance(current, Transpose) and anchor.NAME in READS_STRIDED:
+        shape, moved = self._shape(anchor), False
+        reached = {anchor.results[0]}
+        for op in reversed(group.ops):
+            if not any(v in reached for v in op.operands):
+                continue
+            if isinstance(op, Transpose) and anchor.NAME in READS_STRIDED:
                 moved = True
-                if current.perm[-1] != len(shape) - 1:
+                if op.perm[-1] != len(shape) - 1:
                     return False
-            elif moved or not is_elementwise(current.NAME) or self._shape(current) != shape:
+            elif moved or not is_elementwise(op.NAME) or self._shape(op) != shape:
                 return False
-        return True
+            reached.add(op.results[0])
+        return group.root.results[0] in reached
 
     def _shape(self, op: Op) -> Shape:
         return self._analysis.shape(op.results[0])
@@ -400,8 +400,17 @@ class _Outlined:
                 operands=operands,
                 attributes={k: op.operation.attributes[k] for k in op.operation.attributes},
             )
+            self._state_shapes(op, made)
             values.update(zip(op.results, made.results, strict=True))
         return [values[r] for r in self._group.root.results]
+
+    def _state_shapes(self, op: Op, made: ir.Operation) -> None:
+        """Sizes known only at run time are written to the op: the kernel need not infer them again."""
+        shapes = [self._analysis.shape(r) for r in op.results]
+        if all(isinstance(d, int) for shape in shapes for d in shape):
+            return
+        texts = [";".join(_bind(d, self._names) for d in shape) for shape in shapes]
+        made.attributes[SHAPES] = ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])
 
     def _operand(self, op: Op, value: Value, is_size: bool, values: dict[Value, Value]) -> Value:
         if is_size:

@@ -20,9 +20,8 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.compiler.target.target import Target
-from xcompile.dialects.kernel import Func
+from xcompile.dialects.kernel import Func, KernelSizes
 from xcompile.dialects.nn.base import Shape, dtype_of
-from xcompile.dialects.nn.shapes import ShapeAnalysis
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class Kernel:
     def __init__(self, func: Func, target: Target) -> None:
         self.func = func
         self.target = target
-        self.sizes = ShapeAnalysis(func.operation, func.argument_shapes())
+        self.sizes = KernelSizes(func)
 
     @property
     def ops(self) -> list[Op]:
@@ -144,9 +143,10 @@ class Kernel:
             for dim in shape:
                 found.update(dict.fromkeys(symbols_of(dim)))
         for op in self.ops:
-            if op.NAME == "kernel.dims":
-                for dim in self.sizes.content(op.results[0]) or ():
-                    found.update(dict.fromkeys(symbols_of(dim)))
+            shapes = [self.shape(r) for r in op.results]
+            content = (self.sizes.content(op.results[0]) or ()) if op.NAME == "kernel.dims" else ()
+            for dim in (*content, *(d for shape in shapes for d in shape)):
+                found.update(dict.fromkeys(symbols_of(dim)))
         return sorted(found, key=lambda name: int(name[1:]))
 
     def signature(self, *, scratch: bool = False) -> Signature:
