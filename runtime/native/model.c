@@ -335,7 +335,7 @@ static int32_t bind_arena(const xc_model *model, frame *own, void **arena, uint6
   int64_t needed = frame_bytes(model, own);
   if (*arena)
     return (int64_t)arena_bytes < needed || (uintptr_t)*arena % XC_ALIGNMENT ? XC_ARENA_TOO_SMALL : XC_OK;
-  if (own->arena_bytes < needed) {
+  if (!own->arena || own->arena_bytes < needed) {
     free(own->arena);
     own->arena = aligned(needed);
     own->arena_bytes = own->arena ? needed : 0;

@@ -15,6 +15,9 @@ import pytest
 from tests.unit.runtime import fake_model
 from tests.unit.runtime.c_interface import CModel, Tensor, run_python
 from tests.unit.runtime.fake_model import expected, inputs
+from xcompile.compiler.codegen.link import link_library
+from xcompile.runtime.abi import Manifest, TensorSpec
+from xcompile.runtime.library import load
 
 Build = Callable[..., Path]
 
@@ -92,6 +95,29 @@ def test_the_c_interface_checks_everything_before_it_touches_memory(c_model: CMo
         assert c_model.functions["status_text"](unknown)
 
 
+def test_a_model_of_a_number_that_needs_no_memory_runs(tmp_path: Path) -> None:
+    source = tmp_path / "double.c"
+    source.write_text("""
+#include "xcompile_rt.h"
+int64_t d_prepare(const int64_t *dims, int64_t *table) { (void)dims; return table[0] = 0; }
+int32_t d_init(xc_context *ctx) { return ctx->prepared != 0; }
+int32_t d_run(xc_context *ctx, const int64_t *table) {
+  (void)table;
+  *(float *)ctx->buffers[1] = *(float *)ctx->buffers[0] * 2;
+  return 0;
+}""")
+    code = fake_model.compile_c(source, tmp_path / "double.o").read_bytes()
+    number = (TensorSpec("x", "float32", ()),)
+    manifest = Manifest("d", number, number, table_slots=1, weights_bytes=0)
+    link_library(tmp_path / "d.so", [code], manifest, b"", architecture="x86_64")
+    y = np.zeros((), np.float32)
+    library = CModel(ctypes.CDLL(str(tmp_path / "d.so")), "d")
+    assert library.run([Tensor.of(np.full((), 21, np.float32))], [Tensor.of(y)]) == 0
+    assert y == 42
+    assert library.functions["required_bytes"](library.handle, None) == 0
+    assert load(tmp_path / "d.so").run([np.float32(21)])["x"] == 42
+
+
 def test_the_pool_of_the_program_can_be_given_to_a_library(c_model: CModel) -> None:
     part_function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     for_each = ctypes.CFUNCTYPE(
@@ -119,6 +145,23 @@ def test_the_pool_of_the_program_can_be_given_to_a_library(c_model: CModel) -> N
     c_model.functions["set_pool"](None)
     assert c_model.run(*call) == 0
     assert seen == [3]
+
+
+def test_the_program_of_the_manual_runs(build: Build, tmp_path: Path) -> None:
+    page = (fake_model.ROOT / "docs" / "c_interface.md").read_text()
+    source = tmp_path / "program.c"
+    source.write_text(
+        page.split("```c\n")[1].split("```")[0].replace("int main(void)", "int go(void)")
+    )
+    fake_model.compile_c(source, tmp_path / "program.o", "-Wall", "-Wextra", "-Werror")
+    objects = [str(tmp_path / "program.o"), str(build("m"))]
+    fake_model.zig("ld.lld", "-shared", *objects, "-o", str(tmp_path / "program.so"))
+    text = """
+import ctypes, sys
+assert ctypes.CDLL(sys.argv[1]).go() == 0
+ctypes.CDLL(None).fflush(None)
+"""
+    assert run_python(text, str(tmp_path / "program.so")) == "y is 3 x 4, y[0][0] = 1\n"
 
 
 def test_threads_of_a_library_end_with_its_last_handle(build: Build) -> None:
