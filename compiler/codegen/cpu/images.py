@@ -30,6 +30,7 @@ from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.kinds import is_elementwise
 from xcompile.dialects.nn.spatial import resolve_pads
 
 
@@ -92,6 +93,8 @@ class ConvPlan(ImagePlan):
             self.n, self.channels, self.h, self.w, weight[0], window_of(kernel, op, tuple(weight[2:])), op.groups,
             "plain" if plain else "blocked",
         )  # fmt: skip
+        if self._may_flatten():
+            self.problem = conv.flatten(self.problem)
         target = kernel.target
         self.schedule = from_json(conv.ConvSchedule, schedule) if schedule else conv.heuristic(self.problem, target)
         self.schedule.check(self.problem, target)
@@ -104,6 +107,16 @@ class ConvPlan(ImagePlan):
             no_match("the weights are not constant")
         if Layout.of(self._op.y.type).block == 0:
             no_match("the result is row-major")
+
+    def _may_flatten(self) -> bool:
+        """Whether everything in the epilogue takes the image's rows for one long row."""
+        kernel, op = self.kernel, self._op
+        if any(o.operation != op.operation and not is_elementwise(o.NAME) for o in kernel.ops):
+            return False
+        own = [v for v in (self.x, op.w, op.bias) if v is not None]
+        others = [p for p in kernel.parameters if p not in own]
+        full = kernel.shape(op.y)
+        return all(s == full or all(d == 1 for d in s[-2:]) for s in map(kernel.shape, others))
 
     def _packing(self) -> Packing:
         def pack(weight: np.ndarray) -> np.ndarray:
