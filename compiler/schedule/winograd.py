@@ -208,8 +208,12 @@ def groups(problem: WinogradProblem, schedule: WinogradSchedule) -> int:
 
 def tile_count(problem: WinogradProblem, m: int) -> Dim:
     """Tiles of all images."""
-    top, left, bottom, right = problem.pads
     n, h, w = (dims.parse(str(size)) for size in (problem.n, problem.h, problem.w))
+    return _tiles(problem, m, n, h, w)
+
+
+def _tiles(problem: WinogradProblem, m: int, n: Dim, h: Dim, w: Dim) -> Dim:
+    top, left, bottom, right = problem.pads
     return n * dims.ceildiv(h + (top + bottom - 2), m) * dims.ceildiv(w + (left + right - 2), m)
 
 
@@ -253,8 +257,8 @@ def heuristic(problem: WinogradProblem, target: Target, mode: Mode = "auto") -> 
     while unroll > 1 and unroll * rows * vectors > _LOOP_BODY:
         unroll //= 2
     channels = _round_up(problem.c, lanes)
-    passes = ceildiv(channels, _K_BLOCK)
     tiles, oc_block = _blocks(problem, target, m, vectors * lanes)
+    passes = ceildiv(channels, _K_BLOCK if tiles > 2 * _TILES_A_WEIGHT else _K_BLOCK // 2)
     return WinogradSchedule(
         m=m,
         tiles=tiles,
@@ -284,9 +288,9 @@ def _products(problem: WinogradProblem, m: int) -> int:
 
 def _assumed_tiles(problem: WinogradProblem, m: int) -> int:
     """Tiles of all images; where sizes are not known, one image of 64 rows and columns stands for them."""
-    count = tile_count(problem, m)
-    images = dims.symbols_of(dims.parse(str(problem.n)))
-    return dims.evaluate(count, {s: 1 if s in images else 64 for s in dims.symbols_of(count)})
+    n = problem.n if isinstance(problem.n, int) else 1
+    h, w = (size if isinstance(size, int) else 64 for size in (problem.h, problem.w))
+    return dims.evaluate(_tiles(problem, m, n, h, w), {})
 
 
 def _blocks(problem: WinogradProblem, target: Target, m: int, width: int) -> tuple[int, int]:

@@ -103,3 +103,22 @@ def test_few_channels_do_not_pay() -> None:
     assert not pays(PROBLEM, AVX2, "off")
     assert not pays(replace(PROBLEM, c=3), AVX2, "auto")
     assert pays(replace(PROBLEM, c=3), AVX2, "f4")
+
+
+def test_sizes_that_are_not_known_are_taken_for_large_ones() -> None:
+    assert pays(replace(PROBLEM, n="n", h="n", w="n"), AVX2, "auto")
+    assert heuristic(replace(PROBLEM, n="n", h="n", w="n"), AVX2).m == 4
+
+
+def test_small_images_take_the_direct_algorithm_or_the_small_tile() -> None:
+    assert not pays(replace(PROBLEM, h=4, w=4), AVX2, "auto")
+    assert pays(replace(PROBLEM, h=7, w=7), AVX2, "auto")
+    assert heuristic(replace(PROBLEM, h=13, w=13), AVX2).m == 4
+
+
+def test_blocks_and_groups_give_every_core_the_same_work() -> None:
+    for cores in (1, 2, 4):
+        target = replace(AVX2, cores=cores)
+        for shape in ((64, 56, 64), (128, 28, 128), (256, 14, 256), (512, 7, 512)):
+            problem = replace(PROBLEM, c=shape[0], h=shape[1], w=shape[1], oc=shape[2])
+            assert extent(problem, heuristic(problem, target)) % cores == 0

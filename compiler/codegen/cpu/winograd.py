@@ -8,12 +8,11 @@ caller's sink.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import index_of
 from xcompile.compiler.codegen.cpu.winograd_transforms import Arithmetic, input_1d, output_1d
-from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.schedule.winograd import (
     WinogradProblem,
     WinogradSchedule,
@@ -110,18 +109,12 @@ class _Winograd:
         self.zeros = b.view(memory, layout.zeros, "f32")
         self.half = b.view(memory, layout.half, "f32")
 
-        def known(size: Size) -> Index:
-            if isinstance(size, int):
-                return size
-            factors = size.split("*")
-            return reduce(b.mul, (int(f) if f.isdigit() else sizes[f] for f in factors))
-
         top, left, bottom, right = problem.pads
-        self.h, self.w = known(problem.h), known(problem.w)
+        self.h, self.w = index_of(b, problem.h, sizes), index_of(b, problem.w, sizes)
         self.oh, self.ow = b.add(self.h, top + bottom - 2), b.add(self.w, left + right - 2)
         self.tile_rows = b.ceildiv(self.oh, self.m)
         self.tile_columns = b.ceildiv(self.ow, self.m)
-        self.tiles = b.mul(known(problem.n), b.mul(self.tile_rows, self.tile_columns))
+        self.tiles = b.mul(index_of(b, problem.n, sizes), b.mul(self.tile_rows, self.tile_columns))
 
     # -- the parallel axis --------------------------------------------------------------------
 
