@@ -33,7 +33,7 @@ _K_BLOCK = (
 _OC_BLOCK = 64
 _MOST_TILES = 56
 _LOOP_BODY = 96  # multiply-adds in one trip of the innermost loop
-_TILES_A_WEIGHT = 16  # products that take as long as one weight takes from memory
+_TILES_A_WEIGHT = 12  # products that take as long as one weight takes from memory
 _STREAM_PRICE = (
     2.3  # the same within a cache: tiles' worth of time a block loses to reading all weights
 )
