@@ -9,7 +9,8 @@ from xcompile.compiler.ir.op import Operand, Result
 from xcompile.compiler.support.dims import Dim
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
-from xcompile.dialects.nn.precision import narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import widened
 from xcompile.dialects.nn.spatial import (
     check_window,
     output_size,
@@ -99,7 +100,7 @@ class Conv(NnOp):
         y = _contract(view, widened(w), self.groups)
         if bias is not None:
             y += widened(bias).reshape(-1, *[1] * len(kernel))
-        return narrowed(y, x.dtype)
+        return rounded(y, x.dtype)
 
 
 def _contract(view: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
@@ -214,7 +215,7 @@ class ConvTranspose(NnOp):
         y = pad_or_crop(y, [(-self.pads[i], -self.pads[rank + i]) for i in range(rank)], 0)
         if bias is not None:
             y += widened(bias).reshape(-1, *[1] * rank)
-        return narrowed(y, x.dtype)
+        return rounded(y, x.dtype)
 
 
 def _check_kernel(kernel: Sequence[Dim]) -> None:

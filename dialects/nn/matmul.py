@@ -7,7 +7,8 @@ import numpy as np
 from xcompile.compiler.ir.op import Operand, Operands, Result
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, rank_of
-from xcompile.dialects.nn.precision import narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import widened
 
 
 @nn.op("matmul")
@@ -64,7 +65,7 @@ class MatMul(NnOp):
             wide_a = wide_a.swapaxes(-1, -2)
         if self.transpose_b:
             wide_b = wide_b.swapaxes(-1, -2)
-        return narrowed(np.matmul(wide_a, wide_b), a.dtype)
+        return rounded(np.matmul(wide_a, wide_b), a.dtype)
 
 
 @nn.op("einsum")
@@ -117,6 +118,6 @@ class Einsum(NnOp):
         return [tuple(size_of[label] for label in output)]
 
     def reference(self, xs: list[np.ndarray]) -> np.ndarray:
-        return narrowed(
+        return rounded(
             np.einsum(self.equation, *map(widened, xs), optimize=len(xs) > 2), xs[0].dtype
         )

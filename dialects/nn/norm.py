@@ -9,7 +9,8 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
-from xcompile.dialects.nn.precision import narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import widened
 from xcompile.dialects.nn.softmax import AxisOp
 
 
@@ -83,7 +84,7 @@ class BatchNorm(Norm):
         )
         with np.errstate(all="ignore"):
             y = scale * (widened(x) - mean) / np.sqrt(variance + self.epsilon) + bias
-        return narrowed(y, x.dtype)
+        return rounded(y, x.dtype)
 
 
 @nn.op("instance_norm")
@@ -106,7 +107,7 @@ class InstanceNorm(Norm):
     def reference(self, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             y = _normalized(widened(x), range(2, x.ndim), self.epsilon)
-            return narrowed(y * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim), x.dtype)
+            return rounded(y * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim), x.dtype)
 
 
 @nn.op("group_norm")
@@ -138,7 +139,7 @@ class GroupNorm(Norm):
                 x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:]
             )
             y = _normalized(grouped, range(2, grouped.ndim), self.epsilon).reshape(x.shape)
-            return narrowed(y * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim), x.dtype)
+            return rounded(y * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim), x.dtype)
 
 
 class TrailingNorm(Norm):
@@ -187,7 +188,7 @@ class LayerNorm(TrailingNorm):
     def reference(self, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         with np.errstate(all="ignore"):
             y = _normalized(widened(x), self.trailing(x), self.epsilon) * widened(scale)
-            return narrowed(y if bias is None else y + widened(bias), x.dtype)
+            return rounded(y if bias is None else y + widened(bias), x.dtype)
 
 
 @nn.op("rms_norm")
@@ -202,7 +203,7 @@ class RmsNorm(TrailingNorm):
         with np.errstate(all="ignore"):
             wide = widened(x)
             mean = (wide * wide).mean(axis=self.trailing(x), keepdims=True)
-            return narrowed(wide / np.sqrt(mean + self.epsilon) * widened(scale), x.dtype)
+            return rounded(wide / np.sqrt(mean + self.epsilon) * widened(scale), x.dtype)
 
 
 @nn.op("lrn")
@@ -229,7 +230,7 @@ class Lrn(Norm):
         channel = np.arange(x.shape[1])
         ends = np.minimum(channel + after + 1, x.shape[1])
         sums = total[:, ends] - total[:, np.maximum(channel - before, 0)]
-        return narrowed(wide / (self.k + self.alpha / self.size * sums) ** self.beta, x.dtype)
+        return rounded(wide / (self.k + self.alpha / self.size * sums) ** self.beta, x.dtype)
 
 
 @nn.op("lp_norm")
@@ -246,7 +247,7 @@ class LpNorm(AxisOp):
     def reference(self, x: np.ndarray) -> np.ndarray:
         wide = widened(x)
         norm = (np.abs(wide) ** self.p).sum(axis=self.axis, keepdims=True) ** (1 / self.p)
-        return narrowed(np.divide(wide, norm, out=np.zeros_like(wide), where=norm != 0), x.dtype)
+        return rounded(np.divide(wide, norm, out=np.zeros_like(wide), where=norm != 0), x.dtype)
 
 
 @nn.op("mean_variance_norm")
@@ -268,4 +269,4 @@ class MeanVarianceNorm(Norm):
         with np.errstate(all="ignore"):
             centered = wide - wide.mean(axis=axes, keepdims=True)
             deviation = np.sqrt((centered * centered).mean(axis=axes, keepdims=True))
-            return narrowed(centered / (deviation + 1e-9), x.dtype)
+            return rounded(centered / (deviation + 1e-9), x.dtype)

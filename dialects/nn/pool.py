@@ -7,7 +7,8 @@ import numpy as np
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, rank_of
-from xcompile.dialects.nn.precision import lowest, narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import lowest, widened
 from xcompile.dialects.nn.spatial import (
     check_window,
     output_size,
@@ -147,7 +148,7 @@ class AveragePool(Pool):
         ones = np.ones((1, 1, *x.shape[2:]))
         count = self.windows(ones, 1 if self.count_include_pad else 0, phantom=0).sum(axis=cells)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return narrowed(total / count, x.dtype)
+            return rounded(total / count, x.dtype)
 
 
 @nn.op("lp_pool")
@@ -164,7 +165,7 @@ class LpPool(Pool):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         powers = np.abs(widened(x)) ** self.p
-        return narrowed(self.windows(powers, 0).sum(axis=self._cells()) ** (1 / self.p), x.dtype)
+        return rounded(self.windows(powers, 0).sum(axis=self._cells()) ** (1 / self.p), x.dtype)
 
 
 @nn.op("max_unpool")

@@ -1,4 +1,4 @@
-"""How references compute: in the widest type of a kind, rounded once to the op's own.
+"""How references of sums compute: in the widest type of a kind, then rounded once (`numeric.rounded`).
 
 Floats (16, 32 and 64 bits) are computed in float64, integers in 64 bits, whose low bits are what
 wrapping arithmetic of the narrow type gives. A kernel in float32 is then compared with a result
@@ -15,12 +15,6 @@ def widened(x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
     return x.astype(_INTEGERS.get(x.dtype.kind, np.float64))
-
-
-def narrowed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The array rounded (floats) or wrapped (integers) to `dtype`."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(x).astype(dtype)
 
 
 def lowest(dtype: np.dtype) -> object:

@@ -6,7 +6,8 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
-from xcompile.dialects.nn.precision import highest, lowest, narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import highest, lowest, widened
 
 Axes = tuple[int, ...]
 
@@ -84,7 +85,7 @@ class Reduce(NnOp):
             y = self.evaluate(widened(x) if x.dtype != np.bool_ else x, axes, x.dtype)
         if not self.keepdims:
             y = y.reshape([d for i, d in enumerate(y.shape) if i not in axes])
-        return narrowed(y, x.dtype)
+        return rounded(y, x.dtype)
 
     def evaluate(self, x: np.ndarray, axes: Axes, dtype: np.dtype) -> np.ndarray:
         """The reduction of the widened x, reduced axes kept."""

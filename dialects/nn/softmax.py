@@ -6,7 +6,8 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
-from xcompile.dialects.nn.precision import narrowed, widened
+from xcompile.dialects.nn.numeric import rounded
+from xcompile.dialects.nn.precision import widened
 
 
 class AxisOp(NnOp):
@@ -39,7 +40,7 @@ class Softmax(AxisOp):
     def reference(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             powers = np.exp(_shifted(x, self.axis))
-            return narrowed(powers / powers.sum(axis=self.axis, keepdims=True), x.dtype)
+            return rounded(powers / powers.sum(axis=self.axis, keepdims=True), x.dtype)
 
 
 @nn.op("log_softmax")
@@ -49,7 +50,7 @@ class LogSoftmax(AxisOp):
     def reference(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             shifted = _shifted(x, self.axis)
-            return narrowed(
+            return rounded(
                 shifted - np.log(np.exp(shifted).sum(axis=self.axis, keepdims=True)), x.dtype
             )
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.reshape import Expand
+from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
 
@@ -35,7 +37,7 @@ def identity(node: NodeContext) -> list[Value]:
 
 @onnx_op("Dropout")
 def dropout(node: NodeContext) -> list[Value]:
-    """The input; a mask is not supported, training is refused."""
+    """The input and, when asked for, a mask that keeps everything; training is refused."""
     training = node.const(2)
     if node.has_input(2) and (training is None or training.any()):
         raise node.error(
@@ -43,4 +45,7 @@ def dropout(node: NodeContext) -> list[Value]:
             "Dropout in training mode is not supported",
             help="export the model for inference",
         )
-    return [node.input(0)]
+    if not node.has_output(1):
+        return [node.input(0)]
+    shape = node.make(ShapeOf, x=node.input(0)).y
+    return [node.input(0), node.make(Expand, x=node.constant(np.array(True)), shape=shape).y]
