@@ -130,7 +130,9 @@ class Resize(NnOp):
                 raise CompileError("XC2011", "an empty axis cannot be resized to one with elements")
             if self.coordinates == "tf_crop_and_resize":
                 outside.append((axis, (place < 0) | (place > plan.size - 1)))
-            if outside or plan.count != plan.size or plan.scale != 1:  # a kept axis is not resampled
+            if (
+                outside or plan.count != plan.size or plan.scale != 1
+            ):  # a kept axis is not resampled
                 y = self._along(y, axis, plan, place)
         for axis, mask in outside:
             y = np.where(

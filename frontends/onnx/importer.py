@@ -42,7 +42,10 @@ _NODES_NAMED = 5
 
 
 def import_onnx(
-    source: str | os.PathLike[str] | bytes | onnx.ModelProto, *, name: str | None = None
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    name: str | None = None,
+    context: ir.Context | None = None,  # noqa: TID251 (only a type)
 ) -> Module:
     """Import a model.
 
@@ -50,6 +53,7 @@ def import_onnx(
         source: a path, the bytes of a file, or a parsed model. External data is found only from a
             path.
         name: the model's name for reports; the file's or the graph's when None.
+        context: where to make the module, from `compiler.ir.context`; a new one when None.
 
     Raises:
         CompileError: XC1xxx when the model cannot be read or uses what is not supported (all
@@ -61,7 +65,7 @@ def import_onnx(
     _check_supported(graph)
     for node in graph.nodes:
         check_node(node)
-    with new_context(), ir.Location.unknown():
+    with context or new_context(), ir.Location.unknown():
         module = Module(ir.Module.create(), name=name or read.name)
         _Importer(graph, module, ExternalData(read.folder)).run()
     return module
