@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-def compile(  # noqa: A001  the field's name for it
+def compile(
     model: "str | PathLike[str] | bytes | onnx.ModelProto",
     target: str | Target = "cpu",
     *,
@@ -50,13 +50,19 @@ def compile(  # noqa: A001  the field's name for it
     """
     resolved, precision = (target, "fp32") if isinstance(target, Target) else parse_target(target)
     if precision != "fp32":
-        raise CompileError("XC6003", f"the precision {precision} is not available on {resolved.name}")
+        raise CompileError(
+            "XC6003", f"the precision {precision} is not available on {resolved.name}"
+        )
     for path in load:
         load_plugin(path)
     given = Options(options)
     request = Request(
-        target=resolved, pipeline=pipeline, passes=passes, explain=frozenset(explain), load=load, options=given
+        target=resolved,
+        pipeline=pipeline,
+        passes=passes,
+        explain=frozenset(explain),
+        load=load,
+        options=given,
     )
     artifact = compile_module(import_onnx(model), request, progress)
     return CompiledModel(artifact, threads=threads or given[THREADS])
-

@@ -36,7 +36,13 @@ class Artifact:
         Raises:
             CompileError: XC7xxx when it cannot be linked or written.
         """
-        link_library(path, list(self.objects.values()), self.manifest, self.weights, architecture=self.architecture)
+        link_library(
+            path,
+            list(self.objects.values()),
+            self.manifest,
+            self.weights,
+            architecture=self.architecture,
+        )
 
     def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
         """Load the model into this process."""

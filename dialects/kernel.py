@@ -3,8 +3,9 @@
     kernel.func @conv_relu (body: nn ops, `kernel.dims`, ended by `kernel.return`)
     %y = kernel.launch @conv_relu(%x, %w) {sizes = ["N"]}
 
-A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of the program. Equal kernels
-are equal text, whatever model nodes they came from: that text is the key of caches and of tuning.
+A kernel's sizes are expressions over its own symbols `d0, d1, …`; the launch binds each to a Dim of
+the program. Equal kernels are equal text, whatever model nodes they came from: that text is the key
+of caches and of tuning.
 """
 
 from collections.abc import Sequence
@@ -167,4 +168,5 @@ def parse_shape(text: str) -> Shape:
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
+    """The sizes of a shape as text, which `parse_shape` reads back."""
     return ";".join(str(d) for d in shape)

@@ -1,10 +1,10 @@
 """xcompile: a compiler for machine-learning models.
 
-    import xcompile
+import xcompile
 
-    model = xcompile.compile("model.onnx", target="cpu")
-    y = model(x)
-    model.save("model.so")
+model = xcompile.compile("model.onnx", target="cpu")
+y = model(x)
+model.save("model.so")
 """
 
 import importlib
@@ -21,12 +21,22 @@ _EXPORTS = {
     "load": "xcompile.runtime.library",
     "targets": "xcompile.compiler.target.registry",
 }
-"""What the package offers, and where it is; modules are imported at the first use (a deployed model needs no compiler)."""
+"""What the package offers, and where it is; modules are imported at the first use (a deployed model
+needs no compiler).
+"""
 
-__all__ = ["CompileError", "CompiledModel", "Executable", "RuntimeModelError", "compile", "load", "targets"]
+__all__ = [
+    "CompileError",
+    "CompiledModel",
+    "Executable",
+    "RuntimeModelError",
+    "compile",
+    "load",
+    "targets",
+]
 
 if TYPE_CHECKING:
-    from xcompile.compiler.api import compile  # noqa: A004
+    from xcompile.compiler.api import compile
     from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.support.errors import CompileError
     from xcompile.compiler.target.registry import targets

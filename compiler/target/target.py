@@ -50,9 +50,9 @@ class Target:
         """Whether the machine has an instruction set, by LLVM's name."""
         return feature in self.features
 
-    def lanes(self, dtype_bits: int) -> int:
-        """How many elements of `dtype_bits` bits fill a vector register."""
-        return self.vector_bits // dtype_bits
+    def lanes(self, bits: int) -> int:
+        """How many elements of `bits` bits fill a vector register."""
+        return self.vector_bits // bits
 
     def llvm_features(self) -> str:
         """The features as LLVM's target machine takes them, sorted: "+avx,+avx2,+fma"."""

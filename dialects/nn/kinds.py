@@ -38,7 +38,18 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     "nn.topk": frozenset({"k"}),
     **{
         f"nn.reduce_{name}": frozenset({"dynamic_axes"})
-        for name in ("sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square")
+        for name in (
+            "sum",
+            "mean",
+            "max",
+            "min",
+            "prod",
+            "l1",
+            "l2",
+            "log_sum",
+            "log_sum_exp",
+            "sum_square",
+        )
     },
     "nn.range": frozenset({"start", "limit", "delta"}),
     "nn.pow": frozenset({"b"}),
@@ -50,7 +61,21 @@ REPEATS = frozenset({"nn.expand", "nn.tile", "nn.gather", "nn.gather_elements", 
 
 _ROWS = frozenset(
     {"nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm"}
-    | {f"nn.reduce_{n}" for n in ("sum", "mean", "max", "min", "prod", "l1", "l2", "log_sum", "log_sum_exp", "sum_square")}
+    | {
+        f"nn.reduce_{n}"
+        for n in (
+            "sum",
+            "mean",
+            "max",
+            "min",
+            "prod",
+            "l1",
+            "l2",
+            "log_sum",
+            "log_sum_exp",
+            "sum_square",
+        )
+    }
 )
 
 ACCEPTS_PROLOGUE = _ROWS

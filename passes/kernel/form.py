@@ -1,7 +1,7 @@
 """kernel-form: group nn ops into kernels and outline them.
 
-Walking the function backwards, each op joins the kernel of its consumers when that saves memory traffic and recomputes nothing, or else
-starts a kernel of its own:
+Walking the function backwards, each op joins the kernel of its consumers when that saves memory
+traffic and recomputes nothing, or else starts a kernel of its own:
 
 - elementwise and data-movement ops join the kernel that reads them, when it reads each element once;
 - an anchor (convolution, contraction, pooling, …) joins the elementwise ops behind it: they become its epilogue;
@@ -138,7 +138,11 @@ class _Grouping:
         if reader.NAME in READS_STRIDED:
             return op.NAME == "nn.transpose"
         if reader.NAME in MOVEMENT:
-            if group.anchor is not None and group.anchor.NAME in READS_STRIDED and reader != group.root:
+            if (
+                group.anchor is not None
+                and group.anchor.NAME in READS_STRIDED
+                and reader != group.root
+            ):
                 return op.NAME == "nn.transpose"
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
         return (
@@ -303,9 +307,7 @@ class _Outliner:
         shape = self._analysis.shape(old)
         names: dict[Dim, str] = {}
         dims = tuple(_bind(d, names) for d in shape)
-        text = _func_text(
-            self._module, [new.type], [";".join(dims)], lambda parameters: list(parameters), ()
-        )
+        text = _func_text(self._module, [new.type], [";".join(dims)], list, ())
         name = self._kernels.get(text)
         if name is None:
             name = self._kernels[text] = f"copy_{len(self._kernels)}"
@@ -342,7 +344,9 @@ def _bind(dim: Dim, names: dict[Dim, str]) -> str:
     if isinstance(dim, int):
         return str(dim)
     if bounds(dim)[1] < 0:
-        return str(-symbol(names.setdefault(-dim, f"d{len(names)}")))  # sizes are not negative, places may be
+        return str(
+            -symbol(names.setdefault(-dim, f"d{len(names)}"))
+        )  # sizes are not negative, places may be
     return names.setdefault(dim, f"d{len(names)}")
 
 

@@ -6,8 +6,9 @@
     %1 = "nn.conv"(%0, %w) : (tensor<1x64x56x56xf32, #nn.layout<"NCHW16c">>, …) -> tensor<…, #nn.layout<"NCHW16c">>
     %2 = "nn.relu"(%1) : … in the same layout
 
-Convolutions ask for blocked input and give blocked output; elementwise ops, pools and concatenations keep the layout of their
-operands; everything else reads row-major memory. `nn.relayout` stands where the two meet, once for each value.
+Convolutions ask for blocked input and give blocked output; elementwise ops, pools and
+concatenations keep the layout of their operands; everything else reads row-major memory.
+`nn.relayout` stands where the two meet, once for each value.
 """
 
 from dataclasses import dataclass
@@ -63,7 +64,9 @@ class _Assignment:
                 self._read(op.operation, position, blocked)
             if op.NAME != "nn.reduce_mean":
                 result = op.results[0]
-                result.set_type(tensor_type(self._analysis.shape(result), dtype_of(result), self._layout))
+                result.set_type(
+                    tensor_type(self._analysis.shape(result), dtype_of(result), self._layout)
+                )
                 self._blocked.add(result)
 
     # -- decisions ----------------------------------------------------------------------------
@@ -75,7 +78,11 @@ class _Assignment:
         if isinstance(op, Conv):
             return self._conv(op)
         if op.NAME in _POOLS or self._is_global_mean(op):
-            return [True, *[False] * (len(op.operands) - 1)] if op.operands[0] in self._blocked else None
+            return (
+                [True, *[False] * (len(op.operands) - 1)]
+                if op.operands[0] in self._blocked
+                else None
+            )
         if is_elementwise(op.NAME):
             return self._elementwise(op)
         if op.NAME == "nn.concat":
@@ -84,7 +91,11 @@ class _Assignment:
 
     def _conv(self, conv: Conv) -> list[bool] | None:
         weight = const_of(conv.w)
-        if weight is None or dtype_of(conv.x) != "f32" or (conv.bias is not None and const_of(conv.bias) is None):
+        if (
+            weight is None
+            or dtype_of(conv.x) != "f32"
+            or (conv.bias is not None and const_of(conv.bias) is None)
+        ):
             return None
         channels = self._analysis.shape(conv.x)[1]
         if not isinstance(channels, int):
@@ -134,7 +145,11 @@ class _Assignment:
                 self._analysis.shape(value), dtype_of(value), self._layout if blocked else None
             )
             with self._after(value):
-                loc = value.owner.location if not isinstance(value.owner, ir.Block) else ir.Location.unknown()
+                loc = (
+                    value.owner.location
+                    if not isinstance(value.owner, ir.Block)
+                    else ir.Location.unknown()
+                )
                 made = Relayout.build({"x": value}, [made_type], loc=loc)
             self._converted[value] = made.y
         return self._converted[value]

@@ -40,7 +40,9 @@ class ChooseWinograd(Pass):
 
     def run(self, module: Module, context: PassContext) -> None:
         if self.mode not in ("off", "f2", "f4", "auto"):
-            raise CompileError("XC3003", f"the mode of {self.NAME} is off, f2, f4 or auto, not '{self.mode}'")
+            raise CompileError(
+                "XC3003", f"the mode of {self.NAME} is off, f2, f4 or auto, not '{self.mode}'"
+            )
         mode: Any = self.mode
         analysis = ShapeAnalysis(module.main, module.input_shapes())
         for operation in module.main.regions[0].blocks[0].operations:
@@ -48,10 +50,14 @@ class ChooseWinograd(Pass):
             if isinstance(op, Conv):
                 edge = _edge(op, analysis, context.target, mode)
                 if edge:
-                    op.operation.attributes[MARK] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), edge)
+                    op.operation.attributes[MARK] = ir.IntegerAttr.get(
+                        ir.IntegerType.get_signless(64), edge
+                    )
 
 
-def _edge(conv: Conv, analysis: ShapeAnalysis, target: Target, mode: Literal["off", "f2", "f4", "auto"]) -> int:
+def _edge(
+    conv: Conv, analysis: ShapeAnalysis, target: Target, mode: Literal["off", "f2", "f4", "auto"]
+) -> int:
     """The edge of the tiles, or 0 when the direct algorithm is to be used."""
     problem = winograd_problem(conv, analysis)
     if problem is None or not winograd.pays(problem, target, mode):
@@ -63,7 +69,7 @@ def winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradPr
     """The convolution as Winograd's algorithm takes it, or None."""
     n, c, h, w = analysis.shape(conv.x) if len(analysis.shape(conv.x)) == 4 else (0, 0, 0, 0)
     weight, block = const_of(conv.w), block_of(conv.y.type)
-    if weight is None and not conv.operation.parent.name == "kernel.func":
+    if weight is None and conv.operation.parent.name != "kernel.func":
         return None
     shape = analysis.shape(conv.w)
     if block == 0 or block_of(conv.x.type) != block or shape[2:] != (3, 3) or conv.groups != 1:
@@ -71,8 +77,14 @@ def winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradPr
     if set(conv.strides) != {1} or set(conv.dilations) != {1}:
         return None
     pads = conv.pads if conv.auto_pad == "notset" else (1, 1, 1, 1)
-    if not all(0 <= p <= 2 for p in pads) or not isinstance(c, int) or not isinstance(shape[0], int):
+    if (
+        not all(0 <= p <= 2 for p in pads)
+        or not isinstance(c, int)
+        or not isinstance(shape[0], int)
+    ):
         return None
     top, left, bottom, right = pads
     sizes = [d if isinstance(d, int) else "n" for d in (n, h, w)]
-    return winograd.WinogradProblem(sizes[0], c, sizes[1], sizes[2], shape[0], block, (top, left, bottom, right))
+    return winograd.WinogradProblem(
+        sizes[0], c, sizes[1], sizes[2], shape[0], block, (top, left, bottom, right)
+    )

@@ -1,7 +1,8 @@
 """Kernels with an anchor: an op whose accumulators flow through elementwise ops into the result.
 
-A family computes accumulators and hands each to a sink; here the sink is made from the kernel's other ops, whose element functions
-take the accumulators for the anchor's result, and from where the result is stored.
+A family computes accumulators and hands each to a sink; here the sink is made from the kernel's
+other ops, whose element functions take the accumulators for the anchor's result, and from where the
+result is stored.
 """
 
 import re
@@ -71,7 +72,10 @@ def make_sink(
         def give(_: Sequence[Coordinate]) -> Value:
             return finish(pull, value, places) if finish else value
 
-        with pull.masked(mask, zero_padding=bool(destination.layout.block)), pull.bound(result, give):
+        with (
+            pull.masked(mask, zero_padding=bool(destination.layout.block)),
+            pull.bound(result, give),
+        ):
             there = _through_transpositions(root, places)
             pull.store(destination, pull.value(root, there), there)
 
@@ -127,4 +131,3 @@ def static(shape: Shape) -> list[int]:
 def symbol_sizes(kernel: Kernel) -> dict[str, Dim]:
     """Each of the kernel's symbols as a Dim, for extents."""
     return {name: symbol(name) for name in kernel.symbols}
-

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, monomial, operand_position, symbol_sizes
+from xcompile.compiler.codegen.cpu.anchored import (
+    anchor,
+    make_sink,
+    monomial,
+    operand_position,
+    symbol_sizes,
+)
 from xcompile.compiler.codegen.cpu.builder import Builder
 from xcompile.compiler.codegen.cpu.contraction import emit_contraction
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
@@ -98,10 +104,14 @@ class ContractionPlan:
         self.problem = self._problem()
         target = kernel.target
         self.schedule = (
-            from_json(ContractionSchedule, schedule) if schedule else contraction.heuristic(self.problem, target)
+            from_json(ContractionSchedule, schedule)
+            if schedule
+            else contraction.heuristic(self.problem, target)
         )
         self.schedule.check(self.problem, target)
-        self.extent: Dim = contraction.extent(self.problem, self.schedule, target, symbol_sizes(kernel))
+        self.extent: Dim = contraction.extent(
+            self.problem, self.schedule, target, symbol_sizes(kernel)
+        )
         self.scratch = contraction.scratch_bytes(self.problem, self.schedule, target)
         self.packings: dict[int, Packing] = {}
         if self._constant:
@@ -143,7 +153,9 @@ class ContractionPlan:
         )  # fmt: skip
 
     def _b_strides(self, batch: Shape) -> tuple[Size, ...] | None:
-        """Where B is; a constant is stored contiguously in logical order, with axes of size 1 along which it repeats."""
+        """Where B is; a constant is stored contiguously in logical order, with axes of size 1 along
+        which it repeats.
+        """
         if self._constant:
             shape = self._b.shape
             strides = tuple(product(shape[i + 1 :]) for i in range(len(shape)))
@@ -176,8 +188,16 @@ class ContractionPlan:
     @property
     def unit_cost(self) -> float:
         k = self.problem.k if isinstance(self.problem.k, int) else 256
-        n = min(self.problem.n, self.schedule.n_block) if isinstance(self.problem.n, int) else self.schedule.n_block
-        m = min(self.problem.m, self.schedule.m_block) if isinstance(self.problem.m, int) else self.schedule.m_block
+        n = (
+            min(self.problem.n, self.schedule.n_block)
+            if isinstance(self.problem.n, int)
+            else self.schedule.n_block
+        )
+        m = (
+            min(self.problem.m, self.schedule.m_block)
+            if isinstance(self.problem.m, int)
+            else self.schedule.m_block
+        )
         lanes = self.kernel.target.lanes(self.problem.bits)
         return k * n * m / lanes / self.kernel.target.fma_ports
 
@@ -187,7 +207,9 @@ class ContractionPlan:
         signature = self.kernel.signature(scratch=self.scratch > 0)
         b = Builder()
         rank = len(self.kernel.shape(self.op.y))
-        sink = make_sink(self.kernel, b, signature, self.op, rank - 1, leading=rank - 2 if self._flat else 0)
+        sink = make_sink(
+            self.kernel, b, signature, self.op, rank - 1, leading=rank - 2 if self._flat else 0
+        )
         emit_contraction(
             b, self.problem, self.schedule, self.kernel.target,
             signature.buffer(operand_position(self.kernel, self._a.argument)),
@@ -200,4 +222,3 @@ class ContractionPlan:
 
 def _swapped(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
-

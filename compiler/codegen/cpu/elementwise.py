@@ -16,7 +16,8 @@ from xcompile.compiler.ir.op import Op
 from xcompile.dialects.nn.base import dtype_of
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "exp": m.exp, "log": m.log, "sqrt": m.sqrt, "reciprocal": m.reciprocal, "sin": trig.sin, "cos": trig.cos, "tanh": m.tanh,
+    "exp": m.exp, "log": m.log, "sqrt": m.sqrt, "reciprocal": m.reciprocal, "sin": trig.sin, "cos": trig.cos,
+    "tanh": m.tanh,
     "erf": m.erf, "rsqrt": m.rsqrt, "sigmoid": m.sigmoid, "softplus": m.softplus, "mish": m.mish,
     "floor": m.floor, "ceil": m.ceil, "round": m.round_even,
 }  # fmt: skip

@@ -6,7 +6,14 @@ from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
-from xcompile.compiler.codegen.cpu.images import ConvPlan, DepthwisePlan, GlobalPoolPlan, ImageFamily, PoolPlan, WinogradPlan
+from xcompile.compiler.codegen.cpu.images import (
+    ConvPlan,
+    DepthwisePlan,
+    GlobalPoolPlan,
+    ImageFamily,
+    PoolPlan,
+    WinogradPlan,
+)
 from xcompile.compiler.codegen.cpu.map import MapFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.job import EmittedKernel
@@ -18,7 +25,8 @@ from xcompile.compiler.target.target import Target
 from xcompile.dialects import nn as _nn
 from xcompile.dialects.kernel import Func
 
-assert _elementwise and _movement and _nn  # importing the modules registers ops and their element functions
+# importing the modules registers ops and their element functions
+assert _elementwise and _movement and _nn
 
 FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
@@ -54,8 +62,9 @@ def emit(payload: dict[str, Any]) -> EmittedKernel:
     """Emit one kernel; called in workers.
 
     Args:
-        payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target` (JSON), `symbol`, and
-            `prepare`, the position of an argument whose preparation is meant, or null for the kernel itself.
+        payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target`
+            (JSON), `symbol`, and `prepare`, the position of an argument whose preparation is meant,
+            or null for the kernel itself.
     """
     context = _context()
     with context, ir.Location.unknown():

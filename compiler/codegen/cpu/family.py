@@ -1,9 +1,9 @@
 """Kernel families: who turns a fused kernel into loops.
 
-A family looks at a kernel and either *plans* it or says why it does not take it. A plan knows everything that the rest of the
-compiler must know without emitting code: the schedule, how many parallel units there are, the scratch memory, and how
-constant operands are packed. Planning is cheap and happens in the user's process; the worker plans again from the same
-schedule and emits.
+A family looks at a kernel and either *plans* it or says why it does not take it. A plan knows
+everything that the rest of the compiler must know without emitting code: the schedule, how many
+parallel units there are, the scratch memory, and how constant operands are packed. Planning is
+cheap and happens in the user's process; the worker plans again from the same schedule and emits.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from xcompile.compiler.codegen.cpu.anchored import anchor, make_sink, operand_position, size, static, symbol_sizes
+from xcompile.compiler.codegen.cpu import winograd_pack
+from xcompile.compiler.codegen.cpu.anchored import (
+    anchor,
+    make_sink,
+    operand_position,
+    size,
+    static,
+    symbol_sizes,
+)
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
 from xcompile.compiler.codegen.cpu.conv import emit_conv
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
@@ -16,7 +24,6 @@ from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, e
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.pull import Pull
-from xcompile.compiler.codegen.cpu import winograd_pack
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.winograd import emit_winograd
 from xcompile.compiler.codegen.cpu.winograd_transforms import emit_winograd_weights
@@ -96,7 +103,11 @@ class ConvPlan(ImagePlan):
         if self._may_flatten():
             self.problem = conv.flatten(self.problem)
         target = kernel.target
-        self.schedule = from_json(conv.ConvSchedule, schedule) if schedule else conv.heuristic(self.problem, target)
+        self.schedule = (
+            from_json(conv.ConvSchedule, schedule)
+            if schedule
+            else conv.heuristic(self.problem, target)
+        )
         self.schedule.check(self.problem, target)
         self.extent: Dim = conv.extent(self.problem, self.schedule, target, self.symbols)
         self.scratch = conv.scratch_bytes(self.problem, self.schedule, target)
@@ -152,7 +163,11 @@ class DepthwisePlan(ImagePlan):
         super().__init__(kernel, op)
         self._op = op
         weight = static(kernel.shape(op.w))
-        if not kernel.is_constant(op.w) or not op.groups == self.channels == weight[0] or weight[1] != 1:
+        if (
+            not kernel.is_constant(op.w)
+            or not op.groups == self.channels == weight[0]
+            or weight[1] != 1
+        ):
             no_match("not one constant window a channel")
         if Layout.of(self.x.type).block == 0 or Layout.of(op.y.type).block == 0:
             no_match("operands are row-major")
@@ -161,12 +176,16 @@ class DepthwisePlan(ImagePlan):
         )
         target = kernel.target
         self.schedule = (
-            from_json(WindowSchedule, schedule) if schedule else depthwise.heuristic(self.problem, target)
+            from_json(WindowSchedule, schedule)
+            if schedule
+            else depthwise.heuristic(self.problem, target)
         )
         self.schedule.check(self.problem, target)
         self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
         self.packings = {
-            operand_position(kernel, op.w): Packing(f"depthwise {target.lanes(32)}", lambda w: depthwise.pack(w, target))
+            operand_position(kernel, op.w): Packing(
+                f"depthwise {target.lanes(32)}", lambda w: depthwise.pack(w, target)
+            )
         }
 
     @property
@@ -203,22 +222,38 @@ class WinogradPlan(ImagePlan):
         )
         mode: Any = f"f{ir.IntegerAttr(op.operation.attributes['xc.winograd']).value}"
         self.schedule = (
-            from_json(winograd.WinogradSchedule, schedule) if schedule else winograd.heuristic(self.problem, target, mode)
+            from_json(winograd.WinogradSchedule, schedule)
+            if schedule
+            else winograd.heuristic(self.problem, target, mode)
         )
         self.schedule.check(self.problem, target)
         self.extent: Dim = winograd.extent(self.problem, self.schedule)
         self.scratch = winograd.scratch_bytes(self.problem, self.schedule)
         position, key = operand_position(kernel, op.w), f"winograd {self.problem} {self.schedule}"
-        self.packings = {position: Packing(key, lambda w: winograd_pack.pack(w, self.problem, self.schedule))}
+        self.packings = {
+            position: Packing(key, lambda w: winograd_pack.pack(w, self.problem, self.schedule))
+        }
         shape = winograd.transformed_shape(self.problem, self.schedule)
         self.preparations = {
-            position: Preparation(key, 4 * math.prod(shape), winograd.groups(self.problem, self.schedule), self.prepare)
+            position: Preparation(
+                key,
+                4 * math.prod(shape),
+                winograd.groups(self.problem, self.schedule),
+                self.prepare,
+            )
         }
 
     @property
     def unit_cost(self) -> float:
         s, lanes = self.schedule, self.kernel.target.lanes(32)
-        return s.frequencies * s.tiles * s.oc_block * self.problem.c / lanes / self.kernel.target.fma_ports
+        return (
+            s.frequencies
+            * s.tiles
+            * s.oc_block
+            * self.problem.c
+            / lanes
+            / self.kernel.target.fma_ports
+        )
 
     def prepare(self, symbol: str) -> EmittedKernel:
         """The kernel that transforms the weights."""
@@ -255,7 +290,11 @@ class PoolPlan(ImagePlan):
             window_of(kernel, op, op.kernel), getattr(op, "count_include_pad", False),
         )  # fmt: skip
         target = kernel.target
-        self.schedule = from_json(WindowSchedule, schedule) if schedule else pool.heuristic(self.problem, target)
+        self.schedule = (
+            from_json(WindowSchedule, schedule)
+            if schedule
+            else pool.heuristic(self.problem, target)
+        )
         self.schedule.check(self.problem, target)
         self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
 
@@ -323,12 +362,19 @@ def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> Window:
     if len(window) != 2:
         no_match("not a window of two axes")
     sizes = kernel.shape(op.operands[0])[2:]
-    if op.auto_pad != "notset" and any(not isinstance(d, int) and s > 1 for d, s in zip(sizes, op.strides, strict=True)):
+    if op.auto_pad != "notset" and any(
+        not isinstance(d, int) and s > 1 for d, s in zip(sizes, op.strides, strict=True)
+    ):
         no_match("the padding is known only at run time")
     # with stride 1 the padding does not depend on the size
     known = [d if isinstance(d, int) else 1 for d in sizes]
     (top, bottom), (left, right) = resolve_pads(
-        known, window, strides=op.strides, dilations=op.dilations, pads=op.pads, auto_pad=op.auto_pad
+        known,
+        window,
+        strides=op.strides,
+        dilations=op.dilations,
+        pads=op.pads,
+        auto_pad=op.auto_pad,
     )
     pads = (top, left, bottom, right)
     if any(p < 0 for p in pads):

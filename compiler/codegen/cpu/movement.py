@@ -55,7 +55,10 @@ def _tile(pull: Pull, op: Any, at: At) -> Value:
     sizes, repeats = pull.shape(op.x), pull.content(op.repeats)
     return pull.value(
         op.x,
-        [c if r == 1 else pull.coordinates.rem(c, n) for c, n, r in zip(at, sizes, repeats, strict=True)],
+        [
+            c if r == 1 else pull.coordinates.rem(c, n)
+            for c, n, r in zip(at, sizes, repeats, strict=True)
+        ],
     )
 
 
@@ -108,7 +111,9 @@ def _gather(pull: Pull, op: Any, at: At) -> Value:
     axis = op.axis % rank
     count = len(pull.sizes.shape(op.indices))
     index = pull.value(op.indices, at[axis : axis + count])
-    place = _wrapped(pull, index, dtype_of(op.indices), pull.shape(op.x)[axis], at[axis : axis + count])
+    place = _wrapped(
+        pull, index, dtype_of(op.indices), pull.shape(op.x)[axis], at[axis : axis + count]
+    )
     return pull.value(op.x, [*at[:axis], place, *at[axis + count :]])
 
 
@@ -154,7 +159,9 @@ def _wrapped(pull: Pull, index: Value, dtype: str, size: Index, at: At) -> Coord
         return c.clamp(b.select(negative, b.add(raw_lanes, size), raw_lanes), 0, b.sub(size, 1))
     moved = c.add(raw_lanes, size)
     kind = f"vector<{pull.lanes}xindex>"
-    chosen = b.op(f"arith.select {negative}, {c.vector(moved)}, {c.vector(raw_lanes)} : vector<{pull.lanes}xi1>, {kind}")
+    chosen = b.op(
+        f"arith.select {negative}, {c.vector(moved)}, {c.vector(raw_lanes)} : vector<{pull.lanes}xi1>, {kind}"
+    )
     return c.clamp(Lanes(chosen), 0, b.sub(size, 1))
 
 
@@ -163,7 +170,11 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
     c, b, dtype = pull.coordinates, pull.b, dtype_of(op.y)
     sizes = pull.shape(op.x)
     pads = pull.content(op.pads)
-    axes = [int(a) % len(at) for a in pull.content(op.axes)] if op.axes is not None else list(range(len(at)))
+    axes = (
+        [int(a) % len(at) for a in pull.content(op.axes)]
+        if op.axes is not None
+        else list(range(len(at)))
+    )
     source = list(at)
     inside: Value | bool = True
     for position, axis in enumerate(axes):
@@ -181,7 +192,9 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
             # crops come first: what is reflected, repeated or wrapped is the cropped axis
             cropped_low = b.max(b.sub(0, before), 0)
             kept = b.sub(b.add(size, b.min(after, 0)), cropped_low)
-            source[axis] = c.add(_folded(pull, op.mode, c.sub(place, cropped_low), kept), cropped_low)
+            source[axis] = c.add(
+                _folded(pull, op.mode, c.sub(place, cropped_low), kept), cropped_low
+            )
     value = pull.value(op.x, source)
     if op.mode != "constant" or inside is True:
         return value
@@ -190,7 +203,9 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
     else:
         register = pull.type(dtype)
         zero = "0.0" if "f" in dtype else "false" if dtype == "i1" else "0"
-        fill = b.op(f"arith.constant {f'dense<{zero}> : {register}' if pull.lanes else f'{zero} : {register}'}")
+        fill = b.op(
+            f"arith.constant {f'dense<{zero}> : {register}' if pull.lanes else f'{zero} : {register}'}"
+        )
     return pull.select(inside, value, fill, dtype)
 
 

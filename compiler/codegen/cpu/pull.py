@@ -1,8 +1,9 @@
 """Element functions: what an op computes for one element, or for a vector of them.
 
-A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to loads from the kernel's
-arguments. So any chain of elementwise and data-movement ops is one loop without intermediate buffers, and the
-epilogue of a convolution is the same code with the accumulators standing for the anchor's result.
+A kernel asks for elements of its result at coordinates; each op asks its operands in turn, down to
+loads from the kernel's arguments. So any chain of elementwise and data-movement ops is one loop
+without intermediate buffers, and the epilogue of a convolution is the same code with the
+accumulators standing for the anchor's result.
 
 Handlers are registered by op name (`@pulls("nn.transpose")`).
 """

@@ -49,7 +49,9 @@ class RowPlan:
             no_match("operands are in a blocked layout")
         self.problem = self._problem()
         target = kernel.target
-        self.schedule = from_json(RowSchedule, schedule) if schedule else rows.heuristic(self.problem, target)
+        self.schedule = (
+            from_json(RowSchedule, schedule) if schedule else rows.heuristic(self.problem, target)
+        )
         self.schedule.check(self.problem, target)
         self.extent: Dim = rows.extent(self.problem, self.schedule, target, symbol_sizes(kernel))
         self.scratch = rows.scratch_bytes(self.problem, self.schedule, target)
@@ -79,7 +81,8 @@ class RowPlan:
         if self.op.NAME in _NORMS:
             self._check_parameters()
         return RowProblem(
-            kind, monomial(product(self._shape[: self._first])), monomial(product(self._shape[self._first : self._last])),
+            kind, monomial(product(self._shape[: self._first])),
+            monomial(product(self._shape[self._first : self._last])),
             monomial(inner), dtype, getattr(self.op, "epsilon", 0.0),
         )  # fmt: skip
 
@@ -126,7 +129,9 @@ class RowPlan:
                 return False
         return True
 
-    def _inputs(self, pull: Pull, outer: Index, along: Coordinate, inner: Coordinate) -> list[Coordinate]:
+    def _inputs(
+        self, pull: Pull, outer: Index, along: Coordinate, inner: Coordinate
+    ) -> list[Coordinate]:
         """Coordinates in x."""
         return [
             *self._group(pull, outer, 0, self._first),
@@ -168,7 +173,9 @@ class RowPlan:
             with pull.masked(mask):
                 return pull.value(self.op.x, self._inputs(pull, row, along, across))
 
-        def sink(_: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None) -> None:
+        def sink(
+            _: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+        ) -> None:
             self._sink(b, pull_of(lanes), signature, value, at, lanes, mask)
 
         scale, bias = (self._parameter(pull_of, v) for v in self._parameters())
@@ -180,7 +187,14 @@ class RowPlan:
         return emitted(b, symbol, signature)
 
     def _sink(
-        self, b: Builder, pull: Pull, signature: Signature, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+        self,
+        b: Builder,
+        pull: Pull,
+        signature: Signature,
+        value: Value,
+        at: Sequence[Index],
+        lanes: int,
+        mask: Value | None,
     ) -> None:
         """Finish one vector: of one element when a contiguous axis was reduced."""
         single = self.problem.is_reduction and self.problem.is_contiguous
@@ -194,7 +208,11 @@ class RowPlan:
             places[position] = Lane(at[position], lanes)
         there = self._outputs(pull, places)
         with pull.masked(None if single else mask), pull.bound(self.op.results[0], lambda _: value):
-            pull.store(self.kernel.destination(signature, 0), pull.value(self.kernel.results[0], there), there)
+            pull.store(
+                self.kernel.destination(signature, 0),
+                pull.value(self.kernel.results[0], there),
+                there,
+            )
 
     def _parameter(self, pull_of: Any, value: Tensor | None) -> Parameter | None:
         if value is None:
@@ -204,7 +222,8 @@ class RowPlan:
         def parameter(_: Builder, position: Index, lanes: int, mask: Value | None) -> Value:
             pull = pull_of(lanes)
             with pull.masked(mask):
-                return pull.value(value, [*[0] * (rank - 1), Lane(position, lanes) if lanes else position])
+                return pull.value(
+                    value, [*[0] * (rank - 1), Lane(position, lanes) if lanes else position]
+                )
 
         return parameter
-

@@ -144,7 +144,9 @@ class _Build:
             )
         return symbol
 
-    def _add_job(self, payload: dict[str, Any], family: str, kernel: str, nodes: tuple[str, ...]) -> str:
+    def _add_job(
+        self, payload: dict[str, Any], family: str, kernel: str, nodes: tuple[str, ...]
+    ) -> str:
         digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
         symbol = f"xk_{family.replace('-', '_')}_{digest}"
         self._jobs[symbol] = Job(
@@ -256,7 +258,11 @@ class _Build:
             constant = const_of(base)
             if constant is not None:
                 place = Place("weights", self._pack(constant, made.packings.get(position)))
-                found.append(self._prepare(launch, position, place) if position in made.preparations else place)
+                found.append(
+                    self._prepare(launch, position, place)
+                    if position in made.preparations
+                    else place
+                )
             else:
                 found.append(places[base])
         found += [places[self._base(r)] for r in launch.results]

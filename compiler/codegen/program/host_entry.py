@@ -1,7 +1,7 @@
 """The entry functions of a model as loops-level text: `P_prepare`, `P_run`, `P_init`.
 
-See docs/architecture.md, "The native boundary". The code is straight: sizes into a table, then for each step its record and a
-call of `xc_parallel_for`. Nothing is interpreted when a model runs.
+See docs/architecture.md, "The native boundary". The code is straight: sizes into a table, then for
+each step its record and a call of `xc_parallel_for`. Nothing is interpreted when a model runs.
 """
 
 import functools

@@ -1,8 +1,9 @@
 """The arena: which bytes each intermediate tensor gets.
 
-A tensor lives from the step that writes it to the last that reads it; two that live at the same time don't overlap. With known sizes,
-tensors are placed largest first at the lowest free offset. With sizes known only at run time, tensors share *slots*
-(chosen on sample sizes): a slot is as large as its largest tensor, and offsets are sums of slots.
+A tensor lives from the step that writes it to the last that reads it; two that live at the same
+time don't overlap. With known sizes, tensors are placed largest first at the lowest free offset.
+With sizes known only at run time, tensors share *slots* (chosen on sample sizes): a slot is as
+large as its largest tensor, and offsets are sums of slots.
 """
 
 from collections.abc import Mapping, Sequence
