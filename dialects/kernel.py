@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.op import Dialect, Op, Operand, Operands, Region, Result, Results, Value, view
+from xcompile.compiler.ir.op import (
+    Dialect,
+    Op,
+    Operand,
+    Operands,
+    Region,
+    Result,
+    Results,
+    Value,
+    view,
+)
 from xcompile.compiler.support.dims import Dim, broadcast_dims, parse
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes
 
@@ -128,7 +138,9 @@ class KernelSizes:
     """What is known of the values of one kernel, from what stands in its text."""
 
     def __init__(self, func: Func) -> None:
-        self._shapes: dict[Value, Shape] = dict(zip(func.parameters, func.argument_shapes(), strict=True))
+        self._shapes: dict[Value, Shape] = dict(
+            zip(func.parameters, func.argument_shapes(), strict=True)
+        )
 
     def shape(self, value: Value) -> Shape:
         """The size of each axis."""

@@ -215,7 +215,9 @@ def broadcast_dims(a: Dim, b: Dim) -> Dim:
 
 
 def _is_cut(dim: Dim, others: Sequence[Dim]) -> bool:
-    """Whether the size is `min(a, b, …)` with `a` among the others and the rest above 1: where it meets `a`, it is `a`."""
+    """Whether the size is `min(a, b, …)` with `a` among the others and the rest above 1: where it
+    meets `a`, it is `a`.
+    """
     atom = _lone_atom(dim)
     if not isinstance(atom, Call) or atom.function != "min":
         return False

@@ -26,8 +26,8 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, Launch, View, parse_shape
 from xcompile.dialects.nn.base import Shape, dtype_of
-from xcompile.dialects.nn.slicing import Concat
 from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.slicing import Concat
 
 PART_CYCLES = 40_000
 """A part of a launch should take at least about so many cycles: waking a thread costs a few thousand."""
@@ -194,7 +194,11 @@ class _Build:
         for launch in launches:
             concat = concats.get(launch.callee)
             result = launch.results[0]
-            if concat is None or result in returned or not self._are_neighbours(launch, concat.axis, makers):
+            if (
+                concat is None
+                or result in returned
+                or not self._are_neighbours(launch, concat.axis, makers)
+            ):
                 kept.append(launch)
                 continue
             offset: Dim = 0
@@ -205,7 +209,9 @@ class _Build:
 
     def _are_neighbours(self, launch: Launch, axis: int, makers: Mapping[Value, Launch]) -> bool:
         shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
-        free = all(v in makers and v not in self._inside for v in inputs) and len(set(inputs)) == len(inputs)
+        free = all(v in makers and v not in self._inside for v in inputs) and len(
+            set(inputs)
+        ) == len(inputs)
         return free and all(d == 1 for d in shape[: axis % len(shape)])
 
     def _whole(self, value: Value) -> tuple[Value, Dim]:
@@ -313,6 +319,10 @@ def _only_concat(func: Func) -> Concat | None:
     """The concatenation of a kernel that does nothing else."""
     *ops, returned = func.ops
     concat = Concat.of(ops[0]) if len(ops) == 1 else None
-    if concat is None or list(concat.xs) != func.parameters or list(returned.operands) != [concat.y]:
+    if (
+        concat is None
+        or list(concat.xs) != func.parameters
+        or list(returned.operands) != [concat.y]
+    ):
         return None
     return concat
