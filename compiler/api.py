@@ -11,7 +11,7 @@ from xcompile.compiler.support.options import THREADS, Options
 from xcompile.compiler.support.plugins import load_plugin
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
-from xcompile.frontends.onnx import import_onnx
+from xcompile.frontends.onnx.importer import import_onnx
 
 if TYPE_CHECKING:
     import onnx

@@ -3,6 +3,7 @@
 from typing import Any
 
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
+from xcompile.compiler.codegen.cpu import generic as _generic
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
@@ -26,7 +27,7 @@ from xcompile.dialects import nn as _nn
 from xcompile.dialects.kernel import Func
 
 # importing the modules registers ops and their element functions
-assert _elementwise and _movement and _nn
+assert _elementwise and _generic and _movement and _nn
 
 FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),

@@ -6,6 +6,7 @@ from typing import Any
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
+from xcompile.compiler.codegen.cpu.generic import both
 from xcompile.dialects.nn.base import dtype_of
 
 
@@ -186,7 +187,7 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
         if op.mode == "constant":
             low = pull.lanewise(c.compare("sge", place, 0), [place])
             high = pull.lanewise(c.compare("slt", place, size), [place])
-            inside = _both(pull, inside, _both(pull, low, high))
+            inside = both(pull, inside, both(pull, low, high))
             source[axis] = c.clamp(place, 0, b.max(b.sub(size, 1), 0))
         else:
             # crops come first: what is reflected, repeated or wrapped is the cropped axis
@@ -207,15 +208,6 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
             f"arith.constant {f'dense<{zero}> : {register}' if pull.lanes else f'{zero} : {register}'}"
         )
     return pull.select(inside, value, fill, dtype)
-
-
-def _both(pull: Pull, a: Value | bool, b: Value | bool) -> Value | bool:
-    if isinstance(a, bool):
-        return b if a else False
-    if isinstance(b, bool):
-        return a if b else False
-    kind = f"vector<{pull.lanes}xi1>" if pull.lanes else "i1"
-    return pull.b.op(f"arith.andi {a}, {b} : {kind}")
 
 
 def _folded(pull: Pull, mode: str, c: Coordinate, size: Index) -> Coordinate:

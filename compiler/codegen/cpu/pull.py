@@ -179,10 +179,10 @@ class Pull:
         tail = len(at) - len(shape)
         return self.value(
             tensor,
-            [self._still(d, c, r) for d, c, r in zip(shape, at[tail:], result[tail:], strict=True)],
+            [self.still(d, c, r) for d, c, r in zip(shape, at[tail:], result[tail:], strict=True)],
         )
 
-    def _still(self, dim: Dim, c: Coordinate, result: Dim) -> Coordinate:
+    def still(self, dim: Dim, c: Coordinate, result: Dim) -> Coordinate:
         """The coordinate on an axis of size `dim` that broadcasts to `result`: 0 where the size is 1."""
         if dim == 1 or c == 0:
             return 0
