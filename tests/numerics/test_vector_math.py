@@ -11,7 +11,7 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Signature
 from xcompile.compiler.codegen.cpu.elementary import MATH
 
 BOUNDS = {
-    "cos": 1, "erf": 2.5, "exp": 1.1, "expm1": 2, "gelu": 4, "gelu_tanh": 3, "log": 1, "log1p": 1.5, "mish": 4,
+    "cos": 1, "erf": 2.5, "exp": 1, "exp_nonpositive": 1, "expm1": 2, "gelu": 4, "gelu_tanh": 3, "log": 1, "log1p": 1.5, "mish": 4,
     "reciprocal": 0.5, "rsqrt": 1.5, "sigmoid": 2.5, "silu": 2.5, "sin": 1, "softplus": 2.5, "sqrt": 0.5, "tanh": 2.5,
 }  # fmt: skip
 INF, NAN = np.inf, np.nan
@@ -61,6 +61,12 @@ def test_special_values(name: str, expected: list[float], dtype: str) -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-6)
     zeros = np.array(expected) == 0
     np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected)[..., zeros])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_the_exponential_of_softmax_flushes_to_exactly_zero(dtype: str) -> None:
+    x = np.array([-INF, -1e30, -800, 0, -0.0, NAN], DTYPES[dtype])
+    np.testing.assert_array_equal(evaluate("exp_nonpositive", x), [0, 0, 0, 1, 1, NAN])
 
 
 def test_round_ties_go_to_even() -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.dot import dot_products
 from xcompile.compiler.codegen.cpu.panels import Panels
+from xcompile.compiler.codegen.cpu.register_tile import TileColumns, TileRows, sum_products
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import index_of
 from xcompile.compiler.schedule.contraction import (
@@ -311,13 +311,18 @@ class _Contraction:
         sums = [zero] * len(cells)
         if self.partial is not None:
             sums = b.choose(b.compare("eq", low, 0), types, lambda: [zero] * len(cells), waiting)
-        step = partial(self._multiply, block, panel, tile)
-        unroll = self.schedule.unroll
-        whole = b.add(low, b.mul(b.div(b.sub(high, low), unroll), unroll))
-        if whole != low:
-            sums = b.reduce(low, whole, unroll, sums, types, partial(step, unroll))
-        if whole != high:
-            sums = b.reduce(whole, high, 1, sums, types, partial(step, 1))
+        masks = panel.masks if self.schedule.b == "direct" else (None,) * vectors
+        columns = TileColumns(panel.source, panel.base, panel.stride, masks, self.schedule.prefetch)
+        sums = sum_products(
+            b,
+            self._tile_rows(block, tile),
+            columns,
+            self.lanes,
+            low,
+            high,
+            self.schedule.unroll,
+            sums,
+        )
 
         def finish() -> None:
             for (r, v), value in zip(cells, sums, strict=True):
@@ -342,41 +347,11 @@ class _Contraction:
         with self.b.when(exists):
             self.sink(self.b, value, at, self.lanes, mask)
 
-    def _multiply(
-        self, block: _Block, panel: _Panel, tile: _Tile, steps: int, k: Index, sums: list[Value]
-    ) -> list[Value]:
-        """Add `steps` steps along k."""
-        b, dtype = self.b, self.problem.dtype
+    def _tile_rows(self, block: _Block, tile: _Tile) -> TileRows:
         row_stride, k_stride = self.a_strides[-2:]
-        row_of_b = b.add(panel.base, b.mul(k, panel.stride))
-        column_of_a = b.add(block.a, b.mul(tile.row, row_stride), b.mul(k, k_stride))
-        masks = panel.masks if self.schedule.b == "direct" else (None,) * len(panel.masks)
-        last = None if isinstance(tile.present, int) else b.sub(tile.present, 1)
-        sums = list(sums)
-        for step in range(steps):
-            at = b.add(row_of_b, b.mul(step, panel.stride))
-            self._prefetch(panel, at)
-            vectors = [
-                b.load(panel.source, b.add(at, v * self.lanes), self.lanes, mask)
-                for v, mask in enumerate(masks)
-            ]
-            column = b.add(column_of_a, b.mul(step, k_stride))
-            for r in range(tile.rows):
-                row = r if last is None else b.min(r, last)
-                element = b.load(self.left, b.add(column, b.mul(row, row_stride)))
-                factor = b.broadcast(element, dtype, self.lanes)
-                for v, vector in enumerate(vectors):
-                    cell = r * len(vectors) + v
-                    sums[cell] = b.fma(factor, vector, sums[cell], self.lanes, dtype)
-        return sums
-
-    def _prefetch(self, panel: _Panel, at: Index) -> None:
-        """Fetch the cache lines of a row of the panel that will be used later."""
-        b, line = self.b, 64 * 8 // self.problem.bits
-        if self.schedule.prefetch:
-            ahead = b.add(at, b.mul(panel.stride, self.schedule.prefetch))
-            for offset in range(0, len(panel.masks) * self.lanes, line):
-                b.prefetch(panel.source, b.add(ahead, offset))
+        start = self.b.add(block.a, self.b.mul(tile.row, row_stride))
+        last = None if isinstance(tile.present, int) else self.b.sub(tile.present, 1)
+        return TileRows(self.left, start, row_stride, k_stride, tile.rows, last)
 
     # -- dot products -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Value
 
 MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
     "abs": math.absolute, "ceil": math.ceil, "cos": trig.cos, "erf": math.erf, "exp": math.exp,
-    "expm1": math.expm1, "floor": math.floor, "gelu": math.gelu, "gelu_tanh": math.gelu_tanh, "log": math.log,
+    "exp_nonpositive": math.exp_nonpositive, "expm1": math.expm1, "floor": math.floor, "gelu": math.gelu, "gelu_tanh": math.gelu_tanh, "log": math.log,
     "log1p": math.log1p, "mish": math.mish, "neg": math.negate, "reciprocal": math.reciprocal, "relu": math.relu,
     "round_even": math.round_even, "rsqrt": math.rsqrt, "sigmoid": math.sigmoid, "sign": math.sign,
     "silu": math.silu, "sin": trig.sin, "softplus": math.softplus, "sqrt": math.sqrt, "tanh": math.tanh,

@@ -151,13 +151,15 @@ class _Rows:
         lanes, dtype = m.lanes, self.dtype
         if self.problem.kind == "log_softmax":
             totals = self.axis.fold(
-                self.sum, lambda x, v: math.exp(b, m.sub(x, top[v]), lanes, dtype)
+                self.sum, lambda x, v: math.exp_nonpositive(b, m.sub(x, top[v]), lanes, dtype)
             )
             logs = self.axis.spread([math.log(b, t, r.lanes, dtype) for t in totals])
             self.axis.emit(lambda x, v, at, mask: m.sub(m.sub(x, top[v]), logs[v]))
             return
         totals = self.axis.fold(
-            self.sum, lambda x, v: math.exp(b, m.sub(x, top[v]), lanes, dtype), keep=True
+            self.sum,
+            lambda x, v: math.exp_nonpositive(b, m.sub(x, top[v]), lanes, dtype),
+            keep=True,
         )
         inverse = self.axis.spread([r.div(r.const(1.0), t) for t in totals])
         self.axis.emit(lambda x, v, at, mask: m.mul(x, inverse[v]))
