@@ -371,9 +371,10 @@ def _legal(schedule: WinogradSchedule, problem: WinogradProblem, target: Target)
 def pays(problem: WinogradProblem, target: Target, mode: Mode) -> bool:
     """Whether the problem should be computed by Winograd's algorithm.
 
-    Its rounding errors are larger than the direct algorithm's. Relative to the largest magnitude of a float64
-    direct convolution, with inputs and weights of zero mean, F(2×2) stays below 1e-6 and F(4×4) below 2e-5
-    (a test measures both up to 512 channels); "f2" therefore is for those who need more digits.
+    Its rounding errors are larger than the direct algorithm's. The largest error, over the largest magnitude of a
+    float64 direct convolution, stays below 1e-6 with F(2×2) and below 1e-5 with F(4×4), for normally distributed
+    inputs and weights of up to 512 channels (a test measures it). An infinity or NaN spoils the whole tile that
+    it is part of, and inputs above 1e36 may overflow.
 
     Args:
         problem: the convolution.

@@ -18,7 +18,7 @@ from xcompile.compiler.schedule.winograd import (
 from xcompile.compiler.target.target import Target
 
 TARGETS = [pytest.param(t, id=f"{t.lanes(32)}-lanes") for t in runnable_targets()]
-BOUND = {2: 1e-6, 4: 2e-5}
+BOUND = {2: 1e-6, 4: 1e-5}
 MATRIX = {
     2: np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
     4: np.array(
@@ -107,7 +107,7 @@ def test_heuristic_schedules_give_right_results(target: Target) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m", [2, 4])
 def test_the_main_loop_keeps_its_accumulators_in_registers(m: int, target: Target) -> None:
-    problem = WinogradProblem(1, 128, 28, 28, 128, target.lanes(32))
+    problem = WinogradProblem(1, 256, 28, 28, 128, target.lanes(32))
     schedule = heuristic(problem, target, "f2" if m == 2 else "f4")
     kernel = Convolution(problem, schedule, target).kernel
     assert kernel.stack_stores == 0

@@ -278,12 +278,6 @@ class _Winograd:
         ]
         zero = b.float_constant(0.0, lanes=lanes)
         kinds = [vector_type(lanes, "f32")] * len(places)
-        start = b.choose(
-            b.compare("eq", k, 0),
-            kinds,
-            lambda: [zero] * len(places),
-            lambda: [b.load(self.outputs, place, lanes) for place in places],
-        )
         stop = (
             channels
             if schedule.k_block >= channels
@@ -301,7 +295,17 @@ class _Winograd:
 
             return b.reduce(0, lanes, step, carried, kinds, few)
 
-        for place, value in zip(places, b.reduce(k, stop, lanes, start, kinds, block), strict=True):
+        sums = b.reduce(k, stop, lanes, [zero] * len(places), kinds, block)
+        sums = b.choose(  # each pass starts from zero: shorter sums have smaller errors
+            b.compare("eq", k, 0),
+            kinds,
+            lambda: sums,
+            lambda: [
+                self.math.add(b.load(self.outputs, place, lanes), value)
+                for place, value in zip(places, sums, strict=True)
+            ],
+        )
+        for place, value in zip(places, sums, strict=True):
             b.store(value, self.outputs, place, lanes)
 
     def _multiply(
