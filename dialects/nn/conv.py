@@ -104,10 +104,7 @@ class Conv(NnOp):
 
 
 def _contract(view: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
-    """[N, C, windows…, kernel…] with [M, C / groups, kernel…] to [N, M, windows…], one matrix
-    product
-    a group.
-    """
+    """[N, C, windows…, kernel…] by [M, C / groups, kernel…]: one matrix product a group."""
     rank = w.ndim - 2
     n, counts = view.shape[0], view.shape[2 : 2 + rank]
     order = (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))  # [N, windows…, C, kernel…]

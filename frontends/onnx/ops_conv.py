@@ -60,7 +60,7 @@ def _kernel(node: NodeContext) -> list[int | None]:
         raise node.error(
             "XC2007", f"kernel_shape {stated} is not that of the weights, {tuple(kernel)}"
         )
-    return kernel
+    return kernel if stated is None else list(stated)
 
 
 @onnx_op("Conv")
@@ -110,9 +110,8 @@ def conv_transpose(node: NodeContext) -> list[Value]:
 def _transpose_pads(
     node: NodeContext, kernel: Sequence[int | None], window: dict[str, tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The pads of a transposed convolution, from `pads`, from `output_shape`, or such that sizes
-    grow
-    by the strides.
+    """The pads of a transposed convolution: stated, or such that sizes are those wanted or grow by
+    the strides.
     """
     rank = len(kernel)
     auto_pad = node.attr("auto_pad", "NOTSET")
