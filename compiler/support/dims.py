@@ -226,13 +226,40 @@ def _is_cut(dim: Dim, others: Sequence[Dim]) -> bool:
 
 
 def known_nonnegative(dim: Dim) -> bool:
-    """Whether the size is at least 0 whatever the symbols are."""
-    return bounds(dim)[0] >= 0
+    """Whether the size is seen to be at least 0 whatever the symbols are."""
+    try:
+        return _nonnegative(dim, _CASE_DEPTH)
+    except DimTooComplexError:
+        return False
 
 
 def known_positive(dim: Dim) -> bool:
-    """Whether the size is at least 1 whatever the symbols are."""
-    return bounds(dim)[0] >= 1
+    """Whether the size is seen to be at least 1 whatever the symbols are."""
+    return known_nonnegative(dim - 1)
+
+
+_CASE_DEPTH = 3
+
+
+def _nonnegative(dim: Dim, depth: int) -> bool:
+    """Intervals first; then min, max and quotients are replaced by what bounds them in the whole sum."""
+    if isinstance(dim, int) or bounds(dim)[0] >= 0:
+        return isinstance(dim, Expr) or dim >= 0
+    for monomial, factor in dim.terms if depth else ():
+        if len(monomial) != 1 or not isinstance(monomial[0], Call):
+            continue
+        function, arguments = monomial[0].function, monomial[0].arguments
+        rest = dim - _make({monomial: factor})
+        if function in ("min", "max"):
+            cases = (_nonnegative(rest + factor * a, depth - 1) for a in arguments)
+            if any(cases) if (function == "max") == (factor > 0) else all(cases):
+                return True
+        elif function == "floordiv" and isinstance(arguments[1], int):
+            over, under = arguments[0], arguments[1]
+            least = over if factor < 0 else over - (under - 1)
+            if _nonnegative(rest * under + factor * least, depth - 1):
+                return True
+    return False
 
 
 # -- walking ----------------------------------------------------------------------------------------

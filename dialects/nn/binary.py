@@ -8,7 +8,6 @@ import numpy as np
 from xcompile.compiler.ir.dtypes import bits_of, is_float
 from xcompile.compiler.support.dims import (
     Dim,
-    bounds,
     known_nonnegative,
     known_positive,
     maximum,
@@ -159,9 +158,9 @@ class Comparison(Binary):
     def dtypes(self) -> Sequence[str]:
         return ["i1"]
 
-    def difference(self, a: Dim, b: Dim) -> tuple[float, float]:
-        """Between what numbers `a - b` lies."""
-        return bounds(a - b)
+    def decide(self, yes: Dim, no: Dim) -> Dim | None:
+        """1 when `yes` is at least 0, 0 when `no` is, None when neither is known."""
+        return 1 if known_nonnegative(yes) else 0 if known_nonnegative(no) else None
 
 
 @nn.op("equal")
@@ -174,10 +173,9 @@ class Equal(Comparison):
         return a == b
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
-        low, high = self.difference(a, b)
-        if low > 0 or high < 0:
-            return 0
-        return 1 if low == high == 0 else None
+        if a == b:
+            return 1
+        return 0 if known_positive(a - b) or known_positive(b - a) else None
 
 
 @nn.op("less")
@@ -188,8 +186,7 @@ class Less(Comparison):
         return a < b
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
-        low, high = self.difference(a, b)
-        return 1 if high < 0 else 0 if low >= 0 else None
+        return self.decide(b - a - 1, a - b)
 
 
 @nn.op("less_equal")
@@ -200,8 +197,7 @@ class LessEqual(Comparison):
         return a <= b
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
-        low, high = self.difference(a, b)
-        return 1 if high <= 0 else 0 if low > 0 else None
+        return self.decide(b - a, a - b - 1)
 
 
 @nn.op("greater")
@@ -212,8 +208,7 @@ class Greater(Comparison):
         return a > b
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
-        low, high = self.difference(a, b)
-        return 1 if low > 0 else 0 if high <= 0 else None
+        return self.decide(a - b - 1, b - a)
 
 
 @nn.op("greater_equal")
@@ -224,8 +219,7 @@ class GreaterEqual(Comparison):
         return a >= b
 
     def combine(self, a: Dim, b: Dim) -> Dim | None:
-        low, high = self.difference(a, b)
-        return 1 if low >= 0 else 0 if high < 0 else None
+        return self.decide(a - b, b - a - 1)
 
 
 @nn.op("and")

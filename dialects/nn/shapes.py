@@ -13,8 +13,8 @@ from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.support.dims import (
     Dim,
     DimTooComplexError,
-    bounds,
     broadcast_dims,
+    known_positive,
     maximum,
     minimum,
     symbol,
@@ -55,8 +55,7 @@ class _Sizes:
         difference = b - a
         if difference == 0:
             return a
-        low, high = bounds(difference)
-        if low > 0 or high < 0:
+        if known_positive(difference) or known_positive(-difference):
             raise CompileError("XC2004", f"{what}: {a} and {b} are not equal", node=self._node())
         self._require(a, b, what)
         return b if isinstance(b, int) else a

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Operands, Result, Results
-from xcompile.compiler.support.dims import Dim, bounds, ceildiv, maximum, minimum
+from xcompile.compiler.support.dims import (
+    Dim,
+    ceildiv,
+    known_nonnegative,
+    known_positive,
+    maximum,
+    minimum,
+)
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
 
 _UNLIMITED = 2**31 - 1
@@ -203,12 +210,12 @@ class Slice(NnOp):
 
 def _counts_from_back(sizes: Sizes, bound: Dim) -> bool:
     """Whether a start or end is negative; a check where only the run will tell (it must not be, then)."""
-    low, high = bounds(bound)
-    if low < 0 <= high:
-        sizes.equal(
-            minimum(bound, 0), 0, f"the start or end {bound} of a slice must not be negative"
-        )
-    return high < 0
+    if known_positive(-bound):
+        return True
+    if not known_nonnegative(bound):
+        what = f"the start or end {bound} of a slice must not be negative"
+        sizes.equal(minimum(bound, 0), 0, what)
+    return False
 
 
 def _unlimited(bound: Dim) -> bool:
@@ -256,7 +263,7 @@ class Pad(NnOp):
         for i, axis in enumerate(a for a in axes if isinstance(a, int)):
             at = axis_of(self, axis, len(shape))
             shape[at] = shape[at] + pads[i] + pads[i + len(axes)]
-            if bounds(shape[at])[1] < 0:
+            if known_positive(-shape[at]):
                 raise self.error("XC2008", f"axis {at} is cropped to {shape[at]} elements")
         return [tuple(shape)]
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from xcompile.compiler.support.dims import (
     DimTooComplexError,
     Expr,
+    bounds,
     broadcast_dims,
     ceildiv,
     evaluate,
@@ -82,9 +83,13 @@ def test_broadcast_follows_numpy():
 
 
 def test_signs_that_are_known():
-    assert known_nonnegative(n) and not known_positive(n) and known_positive(n * 2 + 1)
-    assert known_nonnegative(n // 2) and not known_nonnegative(n - 1)
-    assert known_positive(maximum(n, 1)) and not known_positive(0)
+    for size in (n, n // 2, maximum(n, 10) - n, n - minimum(n, m), n - n // 2, n * m + 1):
+        assert known_nonnegative(size)
+    for size in (n * 2 + 1, maximum(n, 1), (n + 2) // 2 * 2 - n, 1):
+        assert known_positive(size)
+    for size in (n - 1, n - (n + 1) // 2 * 2, minimum(n, m) - n, -1):
+        assert not known_nonnegative(size)
+    assert not known_positive(n)
 
 
 def test_symbols_come_in_the_order_of_the_text():
@@ -194,6 +199,10 @@ def test_a_size_evaluates_to_what_integers_give_and_survives_text(tree, x, y, z)
     if size is None or expected is None:
         return
     assert evaluate(size, env) == expected
+    low, high = bounds(size)
+    assert low <= expected <= high
+    assert expected >= 0 or not known_nonnegative(size)
+    assert expected >= 1 or not known_positive(size)
     assert parse(str(size)) == size
     assert substitute(size, {}) == size
     assert substitute(size, env) == expected
