@@ -20,6 +20,7 @@ CASES = {
     "1x1 padded": ConvProblem(1, 8, 5, 6, 16, Window(pads=(1, 2, 0, 1), strides=(1, 2))),
     "1x1 on one pixel": ConvProblem(1, 96, 1, 1, 40),
     "many channels, partial sums": ConvProblem(1, 1100, 7, 7, 64),
+    "partial sums of an odd image": ConvProblem(1, 900, 23, 19, 16),
     "3x3": ConvProblem(2, 24, 12, 17, 40, Window((3, 3), pads=(1, 1, 1, 1))),
     "3x3 stride 2, pads differ": ConvProblem(
         1, 16, 13, 10, 16, Window((3, 3), strides=(2, 2), pads=(0, 1, 2, 1))

@@ -142,8 +142,7 @@ class RegisterTile:
         b, tile = self.b, self.tile
         width = tile.width
         if self.valid is not None:
-            last = b.sub(self.valid, 1)
-            numbers = [b.add(self.pixel, b.min(i, last)) for i in range(self.pixels)]
+            numbers = [b.add(self.pixel, self.existing(i)) for i in range(self.pixels)]
             if tile.height == 1:
                 return [Place(0, number) for number in numbers]
             return [Place(b.div(number, width), b.rem(number, width)) for number in numbers]
@@ -291,8 +290,13 @@ class RegisterTile:
                 self.b.store(value, context.partial, self.partial_place(i, j), context.lanes)
 
     def partial_place(self, i: int, j: int) -> Index:
-        width = self.vectors * self.context.lanes
-        return self.b.add(self.b.mul(self.pixel, width), i * width + j * self.context.lanes)
+        b, width = self.b, self.vectors * self.context.lanes
+        within = b.add(b.mul(self.existing(i), width), j * self.context.lanes)
+        return b.add(b.mul(self.pixel, width), within)
+
+    def existing(self, i: int) -> Index:
+        """The pixel itself if it is valid, else the last one that is."""
+        return i if self.valid is None else self.b.min(i, self.b.sub(self.valid, 1))
 
     def exists(self, i: int) -> Value | bool:
         """Whether pixel i is one of the valid ones."""
