@@ -7,6 +7,7 @@ import pytest
 
 from bench.blocked import CompiledConv, from_blocked, reference
 from bench.native import runnable_targets
+from xcompile.compiler.schedule import conv
 from xcompile.compiler.schedule.conv import ConvProblem, flatten
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.target import Target
@@ -138,3 +139,35 @@ def test_no_accumulator_is_spilled(problem: ConvProblem, target: Target) -> None
     kernel = CompiledConv(problem, target).kernel
     assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", kernel.listing)
     assert kernel.calls == []
+
+
+def random_problem(rng: np.random.Generator, lanes: int) -> ConvProblem:
+    """Any small convolution that the family takes."""
+    while True:
+        groups = int(rng.choice([1, 1, 1, 2, 3, 8]))
+        plain = groups == 1 and rng.random() < 0.3
+        c = groups * int(rng.integers(1, 5 if plain else 40))
+        window = Window(
+            kernel=tuple(map(int, rng.integers(1, 6, 2))),
+            strides=tuple(map(int, rng.integers(1, 4, 2))),
+            pads=tuple(map(int, rng.integers(0, 4, 4))) if rng.random() < 0.6 else (0, 0, 0, 0),
+            dilations=tuple(map(int, rng.integers(1, 3, 2))),
+        )
+        n, h, w = int(rng.integers(1, 3)), *map(int, rng.integers(1, 24, 2))
+        if window.output(0, h) < 1 or window.output(1, w) < 1 or (plain and c > lanes):
+            continue
+        oc = groups * int(rng.integers(1, 40))
+        return ConvProblem(n, c, h, w, oc, window, groups, "plain" if plain else "blocked")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(40))
+def test_any_schedule_of_any_convolution_is_right(seed: int, target: Target) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, target.lanes(32))
+    schedules = list(conv.space(problem, target))
+    data = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
+    for schedule in (schedules[0], schedules[int(rng.integers(len(schedules)))]):
+        got = CompiledConv(problem, target, schedule)(*data, threads=int(rng.integers(1, 8)))
+        assert_right(got, problem, *data)
