@@ -30,7 +30,7 @@ _PAGE = 4096
 _K_BLOCK = (
     128  # input channels a pass: a panel of weights and the tiles' channels share the L1 cache
 )
-_OC_BLOCK = 64
+_OC_BLOCK = 32
 _MOST_TILES = 56
 _LOOP_BODY = 96  # multiply-adds in one trip of the innermost loop
 _TILES_A_WEIGHT = 12  # products that take as long as one weight takes from memory
@@ -296,15 +296,14 @@ def _assumed_tiles(problem: WinogradProblem, m: int) -> int:
 def _blocks(problem: WinogradProblem, target: Target, m: int, width: int) -> tuple[int, int]:
     """Tiles a block and output channels a group: little work for one core, and all cores finish together.
 
-    While the transformed weights fit into the L2 cache, blocks do so too; larger weights are read again for each
-    block, which is small beside the arithmetic of 49 tiles and noticeable beside that of 16.
+    Small blocks and groups leave room in the caches. But weights that the L2 cache does not hold are read again
+    for each block, which is small beside the arithmetic of 49 tiles and noticeable beside that of 16.
     """
-    frequencies, channels = (m + 2) ** 2, _round_up(problem.c, problem.block)
     panels = ceildiv(problem.oc, width)
     parts = [p for p in range(1, max(_OC_BLOCK // width, 1) + 1) if panels % p == 0]
-    streamed = 4 * frequencies * channels * panels * width > target.l2
-    fitting = target.l2 // (4 * frequencies * (channels + parts[-1] * width))
-    most = _MOST_TILES if streamed else min(max(fitting, _MOST_TILES // 2), _MOST_TILES)
+    weights = 4 * (m + 2) ** 2 * _round_up(problem.c, problem.block) * panels * width
+    streamed = weights > 2 * target.l2
+    most = _MOST_TILES if streamed else _MOST_TILES // 2
     count = tile_count(problem, m)
     if not isinstance(count, int):
         return most, parts[-1] * width
