@@ -73,11 +73,25 @@ def precise(name: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 REFERENCES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "cos": precise("cos"), "erf": erf, "exp": np.exp, "exp_nonpositive": np.exp, "expm1": np.expm1, "gelu": gelu, "gelu_tanh": gelu_tanh,
-    "log": np.log, "log1p": np.log1p, "mish": mish, "reciprocal": lambda x: 1 / x, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "sigmoid": sigmoid, "silu": lambda x: x * sigmoid(x), "sin": precise("sin"), "softplus": softplus,
-    "sqrt": np.sqrt, "tanh": np.tanh,
-}  # fmt: skip
+    "cos": precise("cos"),
+    "erf": erf,
+    "exp": np.exp,
+    "exp_nonpositive": np.exp,
+    "expm1": np.expm1,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "log": np.log,
+    "log1p": np.log1p,
+    "mish": mish,
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "sin": precise("sin"),
+    "softplus": softplus,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
 
 DOMAINS = {
     "gelu": (-1.0, np.inf), "gelu_tanh": (-1.0, np.inf), "mish": (-80.0, np.inf), "silu": (-80.0, np.inf),

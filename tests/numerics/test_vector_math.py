@@ -11,9 +11,25 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Signature
 from xcompile.compiler.codegen.cpu.elementary import MATH
 
 BOUNDS = {
-    "cos": 1, "erf": 2.5, "exp": 1, "exp_nonpositive": 1, "expm1": 2, "gelu": 4, "gelu_tanh": 3, "log": 1, "log1p": 1.5, "mish": 4,
-    "reciprocal": 0.5, "rsqrt": 1.5, "sigmoid": 2.5, "silu": 2.5, "sin": 1, "softplus": 2.5, "sqrt": 0.5, "tanh": 2.5,
-}  # fmt: skip
+    "cos": 1,
+    "erf": 2.5,
+    "exp": 1,
+    "exp_nonpositive": 1,
+    "expm1": 2,
+    "gelu": 4,
+    "gelu_tanh": 3,
+    "log": 1,
+    "log1p": 1.5,
+    "mish": 4,
+    "reciprocal": 0.5,
+    "rsqrt": 1.5,
+    "sigmoid": 2.5,
+    "silu": 2.5,
+    "sin": 1,
+    "softplus": 2.5,
+    "sqrt": 0.5,
+    "tanh": 2.5,
+}
 INF, NAN = np.inf, np.nan
 
 

@@ -6,12 +6,32 @@ from xcompile.compiler.codegen.cpu import math, power, trig
 from xcompile.compiler.codegen.cpu.builder import Builder, Value
 
 MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
-    "abs": math.absolute, "ceil": math.ceil, "cos": trig.cos, "erf": math.erf, "exp": math.exp,
-    "exp_nonpositive": math.exp_nonpositive, "expm1": math.expm1, "floor": math.floor, "gelu": math.gelu, "gelu_tanh": math.gelu_tanh, "log": math.log,
-    "log1p": math.log1p, "mish": math.mish, "neg": math.negate, "reciprocal": math.reciprocal, "relu": math.relu,
-    "round_even": math.round_even, "rsqrt": math.rsqrt, "sigmoid": math.sigmoid, "sign": math.sign,
-    "silu": math.silu, "sin": trig.sin, "softplus": math.softplus, "sqrt": math.sqrt, "tanh": math.tanh,
-}  # fmt: skip
+    "abs": math.absolute,
+    "ceil": math.ceil,
+    "cos": trig.cos,
+    "erf": math.erf,
+    "exp": math.exp,
+    "exp_nonpositive": math.exp_nonpositive,
+    "expm1": math.expm1,
+    "floor": math.floor,
+    "gelu": math.gelu,
+    "gelu_tanh": math.gelu_tanh,
+    "log": math.log,
+    "log1p": math.log1p,
+    "mish": math.mish,
+    "neg": math.negate,
+    "reciprocal": math.reciprocal,
+    "relu": math.relu,
+    "round_even": math.round_even,
+    "rsqrt": math.rsqrt,
+    "sigmoid": math.sigmoid,
+    "sign": math.sign,
+    "silu": math.silu,
+    "sin": trig.sin,
+    "softplus": math.softplus,
+    "sqrt": math.sqrt,
+    "tanh": math.tanh,
+}
 """Functions of one operand: `MATH["exp"](b, x, lanes, dtype)` with dtype "f32" or "f64"."""
 
 BINARY_MATH: dict[str, Callable[[Builder, Value, Value, int, str], Value]] = {
