@@ -169,18 +169,23 @@ def heuristic(problem: AttentionProblem, target: TargetNumbers) -> AttentionSche
     if isinstance(problem.queries, int):
         vectors = max(1, min(2, ceil(problem.queries / lanes)))
     rows = min(8, (available - 1) // vectors - 1)
-    value_rows = _even_rows(problem.value_depth, rows)
+    value_rows = _tile_rows(problem.value_depth, rows)
     width = vectors * lanes
     block = max(2 * lanes, target.l1d // 2 // (width * problem.bits // 8) // lanes * lanes)
     if isinstance(problem.keys, int) and problem.keys > block:
         block = ceil(problem.keys / ceil(problem.keys / block) / lanes) * lanes
-    key_rows = _even_rows(problem.keys, rows) if isinstance(problem.keys, int) else rows
+    key_rows = _tile_rows(problem.keys, rows) if isinstance(problem.keys, int) else rows
     return AttentionSchedule(vectors, key_rows, value_rows, block, 8)
 
 
-def _even_rows(size: int, most: int) -> int:
-    """A number of rows up to `most` that divides the size, if there is one of at least half of it."""
-    return next((r for r in range(most, most // 2, -1) if size % r == 0), min(most, max(1, size)))
+def _tile_rows(size: int, most: int) -> int:
+    """Rows of a tile, with the least work for `size` rows: a tile costs its rows and a fixed amount."""
+
+    def cost(rows: int) -> int:
+        rest = size % rows
+        return size // rows * (rows + 1) + (rest + 2 if rest else 0)
+
+    return min(range(most, 0, -1), key=cost)
 
 
 def space(problem: AttentionProblem, target: TargetNumbers) -> Iterator[AttentionSchedule]:
