@@ -73,7 +73,14 @@ def precise(name: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 REFERENCES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
     "cos": precise("cos"),
+    "cosh": np.cosh,
     "erf": erf,
     "exp": np.exp,
     "exp_nonpositive": np.exp,
@@ -88,14 +95,17 @@ REFERENCES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": sigmoid,
     "silu": lambda x: x * sigmoid(x),
     "sin": precise("sin"),
+    "sinh": np.sinh,
     "softplus": softplus,
     "sqrt": np.sqrt,
+    "tan": precise("tan"),
     "tanh": np.tanh,
 }
 
 DOMAINS = {
     "gelu": (-1.0, np.inf), "gelu_tanh": (-1.0, np.inf), "mish": (-80.0, np.inf), "silu": (-80.0, np.inf),
     "exp_nonpositive": (-87.0, 1e-30), "sin": (-(2.0**45), 2.0**45), "cos": (-(2.0**45), 2.0**45),
+    "tan": (-(2.0**45), 2.0**45),
 }  # fmt: skip
 """Where the stated bounds hold, if not everywhere."""
 
@@ -163,7 +173,7 @@ def main() -> None:
     print("| function | f32 | at | f64 | at | where |")
     print("|---|---|---|---|---|---|")
     for name in REFERENCES:
-        few = name in ("sin", "cos")
+        few = name in ("sin", "cos", "tan")
         single, double = (
             worst(name, "f32", 40 if few else 400),
             worst(name, "f64", 6 if few else 100),

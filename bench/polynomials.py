@@ -28,6 +28,11 @@ def series(term: Callable[[int], Any]) -> Callable[[Any], Any]:
     return lambda x: sum(c * x**k for k, c in enumerate(coefficients))
 
 
+def odd_tail(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """(f(x)/x - 1) / x^2 as a function of z = x^2 > 0."""
+    return lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+
 def of_square_root(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """F(x)/x as a function of z = x^2 > 0."""
     return lambda z: function(mp.sqrt(z)) / mp.sqrt(z)
@@ -47,6 +52,9 @@ FITS: list[tuple[str, str, Callable[[Any], Any], Any, Any, int, int]] = [
     ("cos", "(cos(r) - 1 + z/2) / z^2", series(lambda k: (-1) ** k / mp.factorial(2 * k + 4)), 0, QUARTER, 3, 6),
     ("erf", "erf(x)/x - 1 of z = x^2, x <= 1", of_square_root(lambda x: mp.erf(x) - x), 0, 1, 7, 14),
     ("erfc", "-log(erfc(t))/t of u = t - 3, 1 <= t <= 6", lambda u: -mp.log(mp.erfc(u + 3)) / (u + 3), -2, 3, 10, 22),
+    ("atan", "(atan(x)/x - 1) / z, x <= tan(pi/8)", odd_tail(mp.atan), 0, mp.tan(mp.pi / 8) ** 2, 4, 12),
+    ("asin", "(asin(x)/x - 1) / z, x <= 1/2", odd_tail(mp.asin), 0, mp.mpf(1) / 4, 5, 13),
+    ("sinh", "(sinh(x)/x - 1) / z, x <= 1", odd_tail(mp.sinh), 0, 1, 3, 7),
 ]  # fmt: skip
 
 

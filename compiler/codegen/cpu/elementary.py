@@ -2,13 +2,20 @@
 
 from collections.abc import Callable
 
-from xcompile.compiler.codegen.cpu import math, power, trig
+from xcompile.compiler.codegen.cpu import hyperbolic, math, power, trig
 from xcompile.compiler.codegen.cpu.builder import Builder, Value
 
 MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
     "abs": math.absolute,
+    "acos": trig.acos,
+    "acosh": hyperbolic.acosh,
+    "asin": trig.asin,
+    "asinh": hyperbolic.asinh,
+    "atan": trig.atan,
+    "atanh": hyperbolic.atanh,
     "ceil": math.ceil,
     "cos": trig.cos,
+    "cosh": hyperbolic.cosh,
     "erf": math.erf,
     "exp": math.exp,
     "exp_nonpositive": math.exp_nonpositive,
@@ -28,8 +35,10 @@ MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
     "sign": math.sign,
     "silu": math.silu,
     "sin": trig.sin,
+    "sinh": hyperbolic.sinh,
     "softplus": math.softplus,
     "sqrt": math.sqrt,
+    "tan": trig.tan,
     "tanh": math.tanh,
 }
 """Functions of one operand: `MATH["exp"](b, x, lanes, dtype)` with dtype "f32" or "f64"."""

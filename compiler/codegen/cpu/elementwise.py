@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.cpu import math as m
-from xcompile.compiler.codegen.cpu import power, trig
+from xcompile.compiler.codegen.cpu import hyperbolic, power, trig
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
@@ -17,11 +17,13 @@ from xcompile.dialects.nn.base import dtype_of
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
     "exp": m.exp, "log": m.log, "sqrt": m.sqrt, "reciprocal": m.reciprocal, "sin": trig.sin, "cos": trig.cos,
-    "tanh": m.tanh,
+    "tan": trig.tan, "asin": trig.asin, "acos": trig.acos, "atan": trig.atan, "tanh": m.tanh,
+    "sinh": hyperbolic.sinh, "cosh": hyperbolic.cosh, "asinh": hyperbolic.asinh, "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh,
     "erf": m.erf, "rsqrt": m.rsqrt, "sigmoid": m.sigmoid, "softplus": m.softplus, "mish": m.mish,
     "floor": m.floor, "ceil": m.ceil, "round": m.round_even,
 }  # fmt: skip
-"""Ops that are one function of `math` or `trig`."""
+"""Ops that are one function of `math`, `trig` or `hyperbolic`."""
 
 
 class Scalars:

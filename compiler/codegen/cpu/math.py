@@ -52,6 +52,14 @@ def exp_of_sum(m: Lanes, x: Value, rest: Value | None) -> Value:
     return m.scale(m.add(_expm1_reduced(m, r), m.const(1.0)), n)
 
 
+def half_exp(m: Lanes, x: Value) -> Value:
+    """e^x / 2 for x >= 0, which is finite a little longer than e^x."""
+    n, r = _split_exponent(m, m.at_most(x, 90.0 if m.dtype == "f32" else 711.0))
+    return m.scale(
+        m.add(_expm1_reduced(m, r), m.const(1.0)), m.int_op("arith.subi", n, m.int_const(1))
+    )
+
+
 def exp_nonpositive(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
     """e^x for x <= 0, at most 1 ulp; 0 where e^x is a denormal. Cheaper than `exp`, for softmax."""
     m = Lanes(b, lanes, dtype)
