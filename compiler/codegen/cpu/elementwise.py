@@ -6,8 +6,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import math as m
 from xcompile.compiler.codegen.cpu import hyperbolic, power, trig
+from xcompile.compiler.codegen.cpu import math as m
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
