@@ -113,8 +113,17 @@ class NnOp(Op):
     def set_types(self, sizes: Sizes) -> None:
         """Give the results their inferred types."""
         shapes, dtypes = self.infer(sizes), self.dtypes()
+        check_sizes(self, shapes)
         for result, shape, dtype in zip(self.operation.results, shapes, dtypes, strict=True):
             result.set_type(tensor_type(shape, dtype))
+
+
+def check_sizes(op: NnOp, shapes: Sequence[Shape]) -> None:
+    """Raise XC2008 for sizes that no tensor has: negative ones and those beyond 64 bits."""
+    for shape in shapes:
+        for size in shape:
+            if isinstance(size, int) and not 0 <= size < 2**63:
+                raise op.error("XC2008", f"a result of {op.NAME} would have the size {size}")
 
 
 def tensor_type(shape: Sequence[Dim], dtype: str, layout: str | None = None) -> ir.Type:

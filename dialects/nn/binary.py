@@ -231,6 +231,9 @@ class And(Binary):
     def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return a & b
 
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a * b
+
 
 @nn.op("or")
 class Or(Binary):
@@ -240,6 +243,9 @@ class Or(Binary):
 
     def compute(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return a | b
+
+    def combine(self, a: Dim, b: Dim) -> Dim | None:
+        return a + b - a * b
 
 
 @nn.op("xor")

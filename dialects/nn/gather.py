@@ -158,7 +158,9 @@ class OneHot(NnOp):
         place = np.where(inside, np.where(whole < 0, whole + size, whole), -1)
         axis = self.axis % (indices.ndim + 1)
         hot: np.ndarray = np.expand_dims(place, axis) == _along(axis, size, indices.ndim + 1)
-        return np.where(hot, values[1], values[0])
+        off, on = values
+        result: np.ndarray = np.where(hot, on, off)
+        return result
 
 
 @nn.op("reverse_sequence")

@@ -6,6 +6,9 @@ created: it takes shapes from types (a new symbol for each `?`) and follows shap
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from xcompile.compiler.ir.dtypes import DTYPES, bits_of, is_float, is_unsigned
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import func, ir
 from xcompile.compiler.ir.module import Module
@@ -21,7 +24,7 @@ from xcompile.compiler.support.dims import (
     symbols_of,
 )
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import NnOp, Shape
+from xcompile.dialects.nn.base import NnOp, Shape, check_sizes, dtype_of
 
 CONTENT_LIMIT = 64
 """Tensors of more elements are never followed as shape arithmetic."""
@@ -111,6 +114,7 @@ class _Sizes:
         outer, self._current = self._current, operation
         try:
             shapes = op.infer(self)
+            check_sizes(op, shapes)
             for result, shape in zip(results, shapes, strict=True):
                 self._shapes[result] = self._agree(result, tuple(shape))
             if len(results) == 1:
@@ -148,9 +152,22 @@ def _small_content(op: NnOp, sizes: _Sizes) -> Shape | None:
         content = op.content(sizes)
     except (DimTooComplexError, ZeroDivisionError):
         return None
-    expected = shape[0] if shape else 1
-    assert content is None or len(content) == expected, f"{op.NAME}: {content} for shape {shape}"
-    return content
+    if content is None:
+        return None
+    assert len(content) == (shape[0] if shape else 1), f"{op.NAME}: {content} for shape {shape}"
+    dtype = dtype_of(op.operation.results[0])
+    return content if all(_holds(dtype, element) for element in content) else None
+
+
+def _holds(dtype: str, element: Dim) -> bool:
+    """Whether elements of the type have this value: they neither wrap nor round. Sizes fit 32 bits or more."""
+    if not isinstance(element, int):
+        return dtype in ("i32", "i64", "ui32", "ui64", "f32", "f64")
+    if is_float(dtype):
+        return float(np.array(element, np.float64).astype(DTYPES[dtype])) == element
+    unsigned, bits = is_unsigned(dtype) or dtype == "i1", bits_of(dtype)
+    low, high = (0, 2**bits) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    return low <= element < high
 
 
 class ShapeAnalysis(_Sizes):
@@ -179,7 +196,8 @@ class ShapeAnalysis(_Sizes):
         given = [*argument_shapes, *[None] * (len(block.arguments) - len(argument_shapes))]
         shapes: list[Shape] = []
         for position, (argument, shape) in enumerate(zip(block.arguments, given, strict=True)):
-            shapes.append(shape if shape is not None else self._of_type(argument, f"arg{position}"))
+            own = self._of_type(argument, f"arg{position}") if shape is None else tuple(shape)
+            shapes.append(self._agree(argument, own))
             for dim in shapes[-1]:
                 self._names.update(symbols_of(dim))
         self.block(block, shapes)

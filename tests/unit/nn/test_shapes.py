@@ -2,7 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.unit.nn.conftest import Builder
+from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import evaluate, symbol
 from xcompile.compiler.support.errors import CompileError
@@ -169,3 +173,70 @@ def test_an_expression_that_grows_too_large_is_an_error_that_names_the_node(buil
     build.make(slicing.Concat, "Concat_5", xs=parts, axis=0)
     with pytest.raises(CompileError, match=r"XC2008 .*at node 'Concat_5'"):
         build.shapes(*[(symbol(f"a_rather_long_name_of_a_size_{i}"),) for i in range(40)])
+
+
+def test_contents_that_wrap_or_round_in_their_type_are_not_followed(build):
+    wrapped = build.make(binary.Add, a=np.uint8([255, 1]), b=np.uint8([1, 1])).y
+    exact = build.make(binary.Add, a=np.uint8([254, 1]), b=np.uint8([1, 1])).y
+    rounded = build.make(binary.Add, a=np.float16([2048]), b=np.float16([1])).y
+    shape = build.make(sizes.ShapeOf, x=build.argument((None,))).y
+    narrow = build.make(unary.Cast, x=shape, to="i16").y
+    wide = build.make(unary.Cast, x=shape, to="i32").y
+    analysis = build.shapes((n,))
+    contents = [analysis.content(v) for v in (wrapped, exact, rounded, narrow, wide)]
+    assert contents == [None, (255, 2), None, None, (n,)]
+
+
+def test_sizes_that_no_tensor_has_are_refused_with_the_node(build):
+    with pytest.raises(CompileError, match=r"XC2008 .* at node 'Tile_1'"):
+        build.make(slicing.Tile, "Tile_1", x=np.zeros(2), repeats=i64(2**62))
+    with pytest.raises(CompileError, match=r"XC2008 .* at node 'OneHot_1'"):
+        build.make(gather.OneHot, "OneHot_1", indices=i64(0), depth=i64(-3), values=i64(0, 1))
+
+
+def test_an_argument_shape_that_contradicts_the_type_is_refused(build):
+    build.argument((2, 3))
+    with pytest.raises(CompileError, match="XC2004"):
+        build.shapes((2, 4))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    start=st.integers(-12, 12), end=st.integers(-12, 12), step=st.integers(-4, 4).filter(bool), size=st.integers(0, 9)
+)  # fmt: skip
+def test_inferred_lengths_of_any_slice_are_those_of_the_reference(start, end, step, size):
+    with context():
+        build = Builder()
+        op = build.make(
+            slicing.Slice,
+            x=build.argument((None,)),
+            starts=i64(start),
+            ends=i64(end),
+            steps=i64(step),
+        )
+        (length,) = build.shapes((n,)).shape(op.y)
+        got = op.reference(np.arange(size), i64(start), i64(end), None, i64(step))
+        assert evaluate(length, {"n": size}) == got.size
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_reshapes_of_symbols_infer_what_numpy_gives(axes, random):
+    actual = [size for size, _ in axes]
+    shape = [symbol(f"d{i}") if dynamic else size for i, (size, dynamic) in enumerate(axes)]
+    cut = sorted(random.sample(range(len(axes) + 1), k=min(2, len(axes) + 1)))
+    wanted = np.array(
+        [0] * cut[0] + [-1] + ([] if cut[1] == len(axes) else [np.prod(actual[cut[1] :])]), np.int64
+    )
+    with context():
+        build = Builder()
+        x = build.argument(tuple(d if isinstance(d, int) else None for d in shape))
+        op = build.make(reshape.Reshape, x=x, shape=wanted)
+        analysis = build.shapes(tuple(shape))
+        env = {f"d{i}": size for i, size in enumerate(actual)}
+        found = [evaluate(d, env) for d in analysis.shape(op.y)]
+        assert found == list(op.reference(np.zeros(actual), wanted).shape)
+        assert all(evaluate(a, env) == evaluate(b, env) for a, b, _ in analysis.constraints)
