@@ -1,7 +1,9 @@
 """The functions that users call; `xcompile` re-exports them."""
 
-from collections.abc import Mapping
-from os import PathLike
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xcompile.compiler.driver import Progress, Request, compile_module
@@ -24,8 +26,9 @@ def compile(
     threads: int | None = None,
     passes: str = "",
     pipeline: str = "",
-    load: tuple[str, ...] = (),
-    explain: tuple[str, ...] = (),
+    load: Sequence[str | PathLike[str]] = (),
+    explain: Sequence[str] = (),
+    prefix: str = "model",
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
@@ -34,11 +37,14 @@ def compile(
     Args:
         model: an ONNX model: a path, the bytes of a file, or a parsed `ModelProto`.
         target: `DEVICE[-ISA][-PRECISION]`: "cpu" is this machine; `xcompile.targets()` lists them.
-        threads: the most threads a kernel runs on; as many as the process may use by default.
-        passes: edits of the pipeline: "+after(nn-fold-batch-norm):my-pass;-nn-fuse-gelu".
+        threads: the most threads a kernel runs on in this process, which schedules are chosen for; as many as the
+            process may use by default.
+        passes: edits of the pipeline: "+after(nn-assign-layout):my-pass;-nn-choose-winograd", or
+            "nn-choose-winograd{mode=f2}" to set the options of a pass.
         pipeline: a whole pipeline instead of the target's.
         load: Python files with passes, ops or emitters of your own.
-        explain: passes that record why they did not fire; "*" for all.
+        explain: passes that record in `artifact.explanations` why they did not fire; "*" for all.
+        prefix: of the names that a saved library exports to C programs.
         options: further options by name, see docs/options.md.
         progress: called with what is being done, how much of it is done, and of how much.
 
@@ -53,16 +59,21 @@ def compile(
         raise CompileError(
             "XC6003", f"the precision {precision} is not available on {resolved.name}"
         )
-    for path in load:
-        load_plugin(path)
     given = Options(options)
+    most = given[THREADS] if threads is None else THREADS.parse(threads)
+    resolved = replace(resolved, cores=most) if most else resolved
+    for path in load:
+        load_plugin(Path(path))
     request = Request(
         target=resolved,
         pipeline=pipeline,
         passes=passes,
         explain=frozenset(explain),
-        load=load,
+        load=tuple(str(Path(fspath(path)).resolve()) for path in load),
+        prefix=prefix,
         options=given,
     )
+    if progress is not None:
+        progress("import", 0, 1)
     artifact = compile_module(import_onnx(model), request, progress)
-    return CompiledModel(artifact, threads=threads or given[THREADS])
+    return CompiledModel(artifact, threads=most)

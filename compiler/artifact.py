@@ -1,7 +1,7 @@
 """What a compile makes: objects, packed weights, a manifest. It is loaded in memory or linked into a library."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xcompile.compiler.codegen.link import link_library
@@ -10,6 +10,19 @@ from xcompile.compiler.codegen.program.program import Program
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
 from xcompile.runtime.executable import Executable, ModelEntry
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """What reports say of a kernel.
+
+    Attributes:
+        family: the kind of emitter that made it: "conv", "winograd", "map".
+        schedule: its schedule in words.
+    """
+
+    family: str
+    schedule: str
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,8 @@ class Artifact:
         weights: the packed constants.
         program: the rt level, for reports.
         architecture: of the machine it is for, "x86_64" or "aarch64".
+        kernels: of the symbols in the program's steps.
+        explanations: what the passes that were asked say of themselves, a line each.
     """
 
     manifest: Manifest
@@ -29,6 +44,8 @@ class Artifact:
     weights: bytes
     program: Program
     architecture: str
+    kernels: Mapping[str, KernelFacts] = field(default_factory=dict[str, KernelFacts])
+    explanations: tuple[str, ...] = ()
 
     def save(self, path: Path) -> None:
         """Link the model into a shared library.

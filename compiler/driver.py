@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from xcompile import passes as _passes  # registers the passes
-from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.cache import ObjectCache
 from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program.build import Built, build, machine_of
@@ -28,7 +28,7 @@ from xcompile.runtime.abi import Manifest, TensorSpec
 
 assert _passes.PASSES
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done ("kernels"), how many are done, and of how many."""
+"""Called with what is being done ("import", "passes", "kernels"), how many are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,13 @@ def compile_module(module: Module, request: Request, progress: Progress | None =
         signature = _signature(module)
         analysis = refine_types(module, module.input_shapes())
         checks = tuple(Check(a, b, text) for a, b, text in analysis.constraints)
+        if progress is not None:
+            progress("passes", 0, 1)
         context = PassContext(request.target, request.explain)
         run_pipeline(module, request.resolved(), context)
         built = build(module, request.target, request.prefix, checks)
     objects = _compile_jobs(built, request, progress)
-    return _artifact(module, built, objects, signature, request)
+    return _artifact(module, built, objects, signature, request, context)
 
 
 def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
@@ -96,6 +98,7 @@ def _compile_jobs(built: Built, request: Request, progress: Progress | None) -> 
     folder = request.options[CACHE]
     cache = ObjectCache(folder / "objects") if folder else None
     jobs = [*built.jobs.values(), _entry_job(built.program, request.target)]
+    jobs = [replace(job, load=request.load) for job in jobs]
     names = [*built.jobs, f"{request.prefix}_entry"]
 
     def report(job: Job, outcome: Outcome, done: int, total: int) -> None:
@@ -122,6 +125,7 @@ def _artifact(
     objects: Mapping[str, bytes],
     signature: tuple[list[TensorSpec], list[str]],
     request: Request,
+    context: PassContext,
 ) -> Artifact:
     program, (inputs, dtypes) = built.program, signature
     outputs = [
@@ -148,4 +152,21 @@ def _artifact(
             "compiler": code_fingerprint(),
         },
     )
-    return Artifact(manifest, objects, built.weights, program, request.target.arch)
+    return Artifact(
+        manifest,
+        objects,
+        built.weights,
+        program,
+        request.target.arch,
+        kernels={s: KernelFacts(p.family, str(p.schedule)) for s, p in built.plans.items()},
+        explanations=tuple(_explanations(context)),
+    )
+
+
+def _explanations(context: PassContext) -> Iterator[str]:
+    """What the passes that were asked to explain themselves did and did not do, and why."""
+    for name, stats in context.stats:
+        for pattern, node in stats.fired_at:
+            yield f"{name}: {pattern} fired at '{node}'"
+        for pattern, node, reason in stats.missed:
+            yield f"{name}: {pattern} did not fire at '{node}': {reason}"

@@ -2,7 +2,7 @@
 
 `@name` stands for a named pipeline; `fixpoint` repeats its passes until the module no longer
 changes. Edits are text too: `+after(nn-fuse):my-pass{x=1}`, `+before(nn-fuse):my-pass`,
-`-nn-fuse-attention`.
+`-nn-fuse-attention`, and `nn-fuse{limit=2}` to give a pass other options.
 """
 
 import re
@@ -16,7 +16,11 @@ from xcompile.compiler.support.errors import CompileError
 
 _TOKEN = re.compile(r"\s*(?:(@?[A-Za-z][\w.-]*)|(\{[^{}]*\})|([(),]))")
 _DEPTH_LIMIT = 16
-_EDIT = re.compile(r"(?:\+(before|after)\(([\w.-]+)\):(.+)|-([\w.-]+))\Z", re.DOTALL)
+_EDIT = re.compile(
+    r"(?:\+(?P<where>before|after)\((?P<anchor>[\w.-]+)\):(?P<new>.+)"
+    r"|-(?P<removed>[\w.-]+)|(?P<changed>[A-Za-z][\w.-]*)\{[^{}]*\})\Z",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class Pipeline:
         return iter(self.passes)
 
     def edited(self, edits: str, named: Mapping[str, str] | None = None) -> "Pipeline":
-        """Apply edits separated by `;`: `+after(a):b{x=1},c;-d`.
+        """Apply edits separated by `;`: `+after(a):b{x=1},c;-d;e{y=2}`.
 
-        An insertion is made at the first pass of the name, a removal takes all of them away; both look into fixpoints.
+        An insertion is made at the first pass of the name, the others apply to all of them; all look into fixpoints.
 
         Raises:
             CompileError: XC3001 the pipeline has no such pass; XC3002 an edit can't be parsed.
@@ -70,20 +74,21 @@ class Pipeline:
             if found is None:
                 raise CompileError(
                     "XC3002", f"'{edit}' is no edit of a pipeline",
-                    help="write +after(PASS):NEW, +before(PASS):NEW or -PASS; separate edits by ';'",
+                    help="write +after(PASS):NEW, +before(PASS):NEW, -PASS or PASS{OPTION=VALUE}, with ';' between edits",
                 )  # fmt: skip
-            where, anchor, text, removed = found.groups()
-            name = anchor or removed
+            name = found["anchor"] or found["removed"] or found["changed"]
             if name not in _names(passes):
                 raise CompileError(
                     "XC3001", f"the pipeline has no pass '{name}'",
                     help=f"it has {', '.join(dict.fromkeys(_names(passes)))}",
                 )  # fmt: skip
-            if removed:
+            if found["removed"]:
                 passes = _without(passes, name)
+            elif found["changed"]:
+                passes = _replaced(passes, name, parse_pipeline(edit, {}).passes[0])
             else:
-                new = parse_pipeline(text, named or {}).passes
-                passes, _ = _inserted(passes, name, new, after=where == "after")
+                new = parse_pipeline(found["new"], named or {}).passes
+                passes, _ = _inserted(passes, name, new, after=found["where"] == "after")
         return Pipeline(passes)
 
 
@@ -108,6 +113,18 @@ def _without(passes: Sequence[Pass], name: str) -> tuple[Pass, ...]:
                 continue
         kept.append(each)
     return tuple(kept)
+
+
+def _replaced(passes: Sequence[Pass], name: str, new: Pass) -> tuple[Pass, ...]:
+    """The passes with `new` in the place of each one called `name`."""
+    return tuple(
+        new
+        if name == each.NAME
+        else replace(each, passes=_replaced(each.passes, name, new))
+        if isinstance(each, Fixpoint)
+        else each
+        for each in passes
+    )
 
 
 def _inserted(

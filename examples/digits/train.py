@@ -136,9 +136,7 @@ def to_onnx(parameters: Parameters) -> onnx.ModelProto:
         helper.make_node("Mul", ["images", "scale"], ["scaled"], "scale"),
         helper.make_node("Conv", ["scaled", "w1", "b1"], ["c1"], "conv1", **conv),
         helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
-        helper.make_node(
-            "MaxPool", ["r1"], ["p1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]
-        ),
+        helper.make_node("MaxPool", ["r1"], ["p1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Conv", ["p1", "w2", "b2"], ["c2"], "conv2", **conv),
         helper.make_node("Relu", ["c2"], ["r2"], "relu2"),
         helper.make_node("Flatten", ["r2"], ["flat"], "flatten"),

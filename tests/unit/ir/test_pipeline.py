@@ -180,10 +180,12 @@ def test_a_pipeline_that_names_itself_is_an_error() -> None:
         ),
         ("-toy-replace", "toy-options"),
         ("-toy-options;+before(toy-replace):toy-raise", "fixpoint(toy-raise,toy-replace)"),
+        ("toy-options{count=2}", "toy-options{count=2},fixpoint(toy-replace)"),
+        ("-toy-options;toy-replace{}", "fixpoint(toy-replace)"),
         ("+before(fixpoint):@own", "toy-options,toy-raise,fixpoint(toy-replace)"),
     ],
 )
-def test_edits_insert_and_remove_passes(edits: str, result: str) -> None:
+def test_edits_insert_remove_and_change_passes(edits: str, result: str) -> None:
     made = parse("toy-options,fixpoint(toy-replace)")
     assert str(made.edited(edits, {"own": "toy-raise"})) == result
 
@@ -193,6 +195,8 @@ def test_edits_insert_and_remove_passes(edits: str, result: str) -> None:
     [
         ("-toy-none", "XC3001 the pipeline has no pass 'toy-none' (help: it has toy-options)"),
         ("toy-raise", "XC3002 'toy-raise' is no edit of a pipeline"),
+        ("toy-options{count=x}", "XC3003 the option count of toy-options must be a int"),
+        ("toy-none{x=1}", "XC3001 the pipeline has no pass 'toy-none'"),
         ("+after(toy-options):toy-none", "XC3001 there is no pass 'toy-none'"),
     ],
 )
