@@ -157,10 +157,8 @@ class OneHot(NnOp):
         inside = (whole >= -size) & (whole < size)
         place = np.where(inside, np.where(whole < 0, whole + size, whole), -1)
         axis = self.axis % (indices.ndim + 1)
-        hot: np.ndarray = np.expand_dims(place, axis) == _along(axis, size, indices.ndim + 1)
-        off, on = values
-        result: np.ndarray = np.where(hot, on, off)
-        return result
+        hot = np.equal(np.expand_dims(place, axis), _along(axis, size, indices.ndim + 1))
+        return values[hot.astype(np.int64)]
 
 
 @nn.op("reverse_sequence")
