@@ -37,16 +37,19 @@ class Layer:
     stride: int = 1
     pad: int = 0
     times: int = 1
+    groups: int = 1
 
     @property
     def problem(self) -> ConvProblem:
         window = Window((self.kernel,) * 2, (self.stride,) * 2, (self.pad,) * 4)
         layout = "plain" if self.c <= 4 else "blocked"
-        return flatten(ConvProblem(1, self.c, self.size, self.size, self.oc, window, layout=layout))
+        problem = ConvProblem(1, self.c, self.size, self.size, self.oc, window, self.groups, layout)
+        return flatten(problem)
 
     @property
     def name(self) -> str:
         stride = f"/{self.stride}" if self.stride > 1 else ""
+        stride += f" g{self.groups}" if self.groups > 1 else ""
         return (
             f"{self.network} {self.kernel}x{self.kernel}{stride} {self.c}x{self.size} -> {self.oc}"
         )
@@ -91,6 +94,11 @@ LAYERS = [
     Layer("same3x3", 256, 14, 256, 3, 1, 1),
     Layer("same3x3", 512, 7, 512, 3, 1, 1),
     Layer("same3x3", 16, 56, 32, 5, 1, 2),
+    Layer("groups", 128, 56, 128, 3, 1, 1, groups=32),
+    Layer("groups", 1024, 7, 1024, 3, 1, 1, groups=32),
+    Layer("groups", 272, 28, 68, groups=4),
+    Layer("groups", 68, 28, 272, groups=4),
+    Layer("groups", 544, 14, 136, groups=4),
 ]
 
 

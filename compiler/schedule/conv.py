@@ -19,7 +19,7 @@ from xcompile.compiler.schedule.conv_problem import (
     ConvSchedule,
     check_problem,
     flatten,
-    merged_groups,
+    panel_blocks,
 )
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import resolve
@@ -57,7 +57,7 @@ def extent(
     target: TargetNumbers,
     sizes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The number of units of the parallel axis: batch, groups, tiles, panels (fastest).
+    """The number of units of the parallel axis: batch, tiles, panels (fastest).
 
     Args:
         problem: the convolution.
@@ -69,7 +69,7 @@ def extent(
     n, h, w = (resolve(size, sizes or {}) for size in (problem.n, problem.h, problem.w))
     tiles_h = (problem.window.output(0, h) + (schedule.tile_h - 1)) // schedule.tile_h
     tiles_w = (problem.window.output(1, w) + (schedule.tile_w - 1)) // schedule.tile_w
-    return n * tiles_h * tiles_w * (blocking.groups * blocking.panels)
+    return n * tiles_h * tiles_w * blocking.panels
 
 
 def scratch_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
@@ -96,7 +96,10 @@ def partial_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetN
 def pack(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
-    """Weights in the order of use: [group][panel][block][kw][kh][channel][vectors · V].
+    """Weights in the order of use: [panel][block][kw][kh][channel][vectors · V].
+
+    A panel's blocks begin at that of its first group's first channel; they hold zeros where a channel of input
+    and one of output are of different groups.
 
     Args:
         weight: float32, (oc, c / groups, kh, kw).
@@ -109,22 +112,20 @@ def pack(
     """
     blocking = ConvBlocking.of(problem, schedule, target)
     kh, kw = problem.window.kernel
-    groups, width = blocking.groups, schedule.vectors * blocking.lanes
-    c, oc = problem.c // groups, problem.oc // groups
-    merged = problem.groups // groups
-    small_c, small_oc = c // merged, oc // merged
+    width, lanes = schedule.vectors * blocking.lanes, blocking.lanes
+    c, oc = problem.c // problem.groups, problem.oc // problem.groups
     padded = np.zeros(
-        (groups, blocking.panels * width, blocking.in_blocks * blocking.channels, kh, kw),
-        np.float32,
+        (blocking.panels, width, blocking.in_blocks * blocking.channels, kh, kw), np.float32
     )
-    parts = weight.reshape(groups, merged, small_oc, small_c, kh, kw)
-    for part in range(merged):
-        rows = slice(part * small_oc, (part + 1) * small_oc)
-        padded[:, rows, part * small_c : (part + 1) * small_c] = parts[:, part]
-    blocked = padded.reshape(
-        groups, blocking.panels, width, blocking.in_blocks, blocking.channels, kh, kw
-    )
-    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 6, 5, 4, 2)).reshape(-1)
+    for panel in range(blocking.panels):
+        start, end = panel * width, min((panel + 1) * width, problem.oc)
+        for group in range(start // oc, (end - 1) // oc + 1):
+            rows = slice(max(start, group * oc), min(end, (group + 1) * oc))
+            column = group * c - blocking.first_block(panel, problem, schedule) * lanes
+            target_rows = slice(rows.start - start, rows.stop - start)
+            padded[panel, target_rows, column : column + c] = weight[rows]
+    blocked = padded.reshape(blocking.panels, width, blocking.in_blocks, blocking.channels, kh, kw)
+    return np.ascontiguousarray(blocked.transpose(0, 2, 5, 4, 3, 1)).reshape(-1)
 
 
 def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
@@ -136,16 +137,15 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     lanes = target.lanes(32)
     check_problem(problem, lanes)
     window, plain = problem.window, problem.layout == "plain"
-    groups = problem.groups // merged_groups(problem, lanes)
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
-    out_vectors = ceil(problem.oc // groups / lanes)
-    images = groups * problem.n if isinstance(problem.n, int) else groups
-    pixels, vectors = _register_tile(out_vectors, images, image, target)
-    panels = ceil(out_vectors / vectors)
+    images = problem.n if isinstance(problem.n, int) else 1
+    pixels, vectors = _register_tile(problem, images, image, target)
+    panels = ceil(problem.oc / (vectors * lanes))
     channels = problem.c if plain else lanes
-    in_blocks = 1 if plain else ceil(problem.c // groups / lanes)
-    tile_h, tile_w = _tile(problem, 4 * in_blocks * channels, images * panels, pixels, target)
+    in_blocks = panel_blocks(problem, vectors, lanes)
+    pixel_bytes = 4 * ceil(problem.c / channels) * channels
+    tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
     block_bytes = 4 * window.kernel[0] * window.kernel[1] * channels * vectors * lanes
     k_blocks = in_blocks
     if in_blocks * block_bytes > target.l1d // 2:
@@ -201,23 +201,24 @@ def _is_legal(schedule: ConvSchedule, problem: ConvProblem, target: TargetNumber
 
 
 def _register_tile(
-    out_vectors: int, images: int, image: int | None, target: TargetNumbers
+    problem: ConvProblem, images: int, image: int | None, target: TargetNumbers
 ) -> tuple[int, int]:
     """Pixels and vectors of the register tile: few loads, nothing computed in vain, latency hidden.
 
     Args:
-        out_vectors: vectors of output channels of a group.
-        images: images times groups, as far as known.
+        problem: the convolution.
+        images: how many images, as far as known.
         image: output pixels of an image, if known.
         target: the machine.
     """
-    best, result = 0.0, (1, 1)
+    best, result, lanes = 0.0, (1, 1), target.lanes(32)
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2) // vectors - 1)
-        panels = ceil(out_vectors / vectors)
+        panels = ceil(problem.oc / (vectors * lanes))
+        computed = panels * vectors * panel_blocks(problem, vectors, lanes)
         units = images * panels * max(1, image // SMALL_TILE) if image else FEWEST_UNITS
         for pixels in range(1, most + 1):
-            useful = out_vectors / (panels * vectors)
+            useful = 1 / computed
             if image and image < pixels:
                 useful *= image / pixels
             latency = min(1.0, pixels * vectors / CHAINS)
@@ -248,8 +249,8 @@ def _tile(
 
     Args:
         problem: the convolution.
-        pixel_bytes: bytes of an input pixel in a group.
-        panels: panels of all groups and images.
+        pixel_bytes: bytes of an input pixel.
+        panels: panels of all images.
         pixels: output pixels of the register tile.
         target: the machine.
     """

@@ -102,12 +102,11 @@ class ConvBlocking:
     Attributes:
         lanes: V, the vector length.
         channels: input channels of one block: V, or all of them when the input is plain.
-        groups: groups after merging those too narrow for whole vectors (the merged weights have zeros).
-        in_blocks: blocks of input channels of a group.
-        out_vectors: vectors of output channels of a group.
-        panels: panels of output channels of a group; the last may have vectors that do not exist.
+        in_blocks: blocks of input channels that a panel needs: all, or those of its groups.
+        out_vectors: vectors of output channels.
+        panels: panels of output channels; the last may have vectors that do not exist.
         panel: floats in the weights of a panel.
-        planes: planes of a group's input: blocks, or channels when the input is plain.
+        planes: planes of the input: blocks, or channels when the input is plain.
         pixel: floats of a pixel in a plane.
         rows: rows of a staged tile, at most.
         columns: columns of a staged tile, at most.
@@ -116,7 +115,6 @@ class ConvBlocking:
 
     lanes: int
     channels: int
-    groups: int
     in_blocks: int
     out_vectors: int
     panels: int
@@ -133,11 +131,10 @@ class ConvBlocking:
     ) -> "ConvBlocking":
         """The blocking of a legal schedule."""
         lanes = target.lanes(32)
-        groups = problem.groups // merged_groups(problem, lanes)
         plain = problem.layout == "plain"
         channels = problem.c if plain else lanes
-        in_blocks = 1 if plain else ceil(problem.c // groups / lanes)
-        out_vectors = ceil(problem.oc // groups / lanes)
+        in_blocks = panel_blocks(problem, schedule.vectors, lanes)
+        out_vectors = ceil(problem.oc / lanes)
         rows, columns = (
             staged_size(problem.window, axis, size)
             for axis, size in enumerate((schedule.tile_h, schedule.tile_w))
@@ -148,17 +145,22 @@ class ConvBlocking:
         return cls(
             lanes=lanes,
             channels=channels,
-            groups=groups,
             in_blocks=in_blocks,
             out_vectors=out_vectors,
             panels=ceil(out_vectors / schedule.vectors),
             panel=in_blocks * kh * kw * channels * schedule.vectors * lanes,
-            planes=problem.c if plain else in_blocks,
+            planes=problem.c if plain else ceil(problem.c / lanes),
             pixel=pixel,
             rows=rows,
             columns=columns,
             plane=plane if plane % ALIAS else plane + 16,
         )
+
+    def first_block(self, panel: int, problem: ConvProblem, schedule: ConvSchedule) -> int:
+        """The block of input channels at which a panel's begin."""
+        group = panel * schedule.vectors * self.lanes // (problem.oc // problem.groups)
+        first = group * (problem.c // problem.groups) // self.lanes
+        return min(first, self.planes - self.in_blocks) if problem.groups > 1 else 0
 
 
 def flatten(problem: ConvProblem) -> ConvProblem:
@@ -173,13 +175,18 @@ def flatten(problem: ConvProblem) -> ConvProblem:
     return replace(problem, h=1, w=pixels)
 
 
-def merged_groups(problem: ConvProblem, lanes: int) -> int:
-    """How many neighbouring groups are computed as one: the fewest that fill whole vectors."""
-    c, oc = problem.c // problem.groups, problem.oc // problem.groups
-    for count in range(1, problem.groups):
-        if problem.groups % count == 0 and count * c % lanes == 0 and count * oc % lanes == 0:
-            return count
-    return problem.groups
+def panel_blocks(problem: ConvProblem, vectors: int, lanes: int) -> int:
+    """The most blocks of input channels that a panel of `vectors` vectors needs for all groups it touches."""
+    if problem.layout == "plain":
+        return 1
+    if problem.groups == 1:
+        return ceil(problem.c / lanes)
+    c, oc, width = problem.c // problem.groups, problem.oc // problem.groups, vectors * lanes
+    return max(
+        ceil(((min(start + width, problem.oc) - 1) // oc + 1) * c / lanes)
+        - start // oc * c // lanes
+        for start in range(0, problem.oc, width)
+    )
 
 
 def staged_size(window: Window, axis: int, size: int) -> int:

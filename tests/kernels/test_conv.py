@@ -37,6 +37,8 @@ CASES = {
         1, 64, 8, 9, 32, Window((3, 3), pads=(1, 1, 1, 1)), groups=2
     ),
     "narrow groups": ConvProblem(1, 32, 6, 5, 32, Window((3, 3), pads=(1, 1, 1, 1)), groups=8),
+    "groups across vectors": ConvProblem(1, 68, 6, 7, 272, groups=4),
+    "groups that shrink": ConvProblem(2, 272, 5, 6, 68, Window((3, 1)), groups=4),
     "groups of three": ConvProblem(1, 9, 5, 6, 15, Window((3, 3)), groups=3),
     "stem 7x7": ConvProblem(
         1, 3, 37, 30, 32, Window((7, 7), strides=(2, 2), pads=(3, 3, 3, 3)), layout="plain"

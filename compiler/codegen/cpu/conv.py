@@ -1,6 +1,7 @@
 """The emitter of direct convolution; see `compiler/schedule/conv.py` for the blocking."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index
 from xcompile.compiler.codegen.cpu.conv_staging import stage
@@ -68,10 +69,8 @@ def _units(context: ConvContext, begin: Index, end: Index) -> None:
     tiles_h = b.ceildiv(context.sizes.oh, schedule.tile_h)
     tiles_w = b.ceildiv(context.sizes.ow, schedule.tile_w)
     with b.loop(b.div(begin, panels), b.ceildiv(end, panels)) as tile_index:
-        n, group, y, x = b.unflatten(
-            tile_index, [context.sizes.n, context.blocking.groups, tiles_h, tiles_w]
-        )
-        tile = _tile(context, n, group, b.mul(y, schedule.tile_h), b.mul(x, schedule.tile_w))
+        n, y, x = b.unflatten(tile_index, [context.sizes.n, tiles_h, tiles_w])
+        tile = _tile(context, n, b.mul(y, schedule.tile_h), b.mul(x, schedule.tile_w))
         first = b.mul(tile_index, panels)
         low = b.max(b.sub(begin, first), 0)
         high = b.min(b.sub(end, first), panels)
@@ -79,14 +78,14 @@ def _units(context: ConvContext, begin: Index, end: Index) -> None:
             _panel(context, tile, panel)
 
 
-def _tile(context: ConvContext, n: Index, group: Index, oh: Index, ow: Index) -> Tile:
+def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
     """The tile whose first output pixel is given, staged if the schedule says so."""
     b, schedule, sizes = context.b, context.schedule, context.sizes
     height = _clip(b, sizes.oh, oh, schedule.tile_h)
     width = _clip(b, sizes.ow, ow, schedule.tile_w)
     window, blocking = context.problem.window, context.blocking
     if context.staged is not None:
-        stage(context, n, group, oh, ow, height, width)
+        stage(context, n, oh, ow, height, width)
         steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
         row = blocking.columns * blocking.pixel
         source = Source(context.staged, 0, blocking.plane, row, (steps[0], steps[1]))
@@ -94,23 +93,35 @@ def _tile(context: ConvContext, n: Index, group: Index, oh: Index, ow: Index) ->
         row = b.mul(sizes.w, blocking.pixel)
         plane = b.mul(sizes.h, row)
         at = [
-            context.input_plane(n, group),
+            b.mul(n, blocking.planes),
             b.mul(oh, window.strides[0]),
             b.mul(ow, window.strides[1]),
         ]
         base = b.flatten(at, [plane, row, blocking.pixel])
         source = Source(context.x, base, plane, row, window.strides)
-    return Tile(n, group, oh, ow, height, width, source)
+    return Tile(n, oh, ow, height, width, source)
 
 
 def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
     """All pixels of a tile for one panel of output channels."""
     b, blocking, schedule = context.b, context.blocking, context.schedule
-    number = b.add(b.mul(tile.group, blocking.panels), panel)
-    weights = b.mul(number, blocking.panel)
+    weights = b.mul(panel, blocking.panel)
+    tile = replace(tile, source=_shifted(context, tile.source, panel))
     with b.loop(0, blocking.in_blocks, schedule.k_blocks) as first:
         count = _clip(b, blocking.in_blocks, first, schedule.k_blocks)
         _register_tiles(context, tile, panel, weights, first, count)
+
+
+def _shifted(context: ConvContext, source: Source, panel: Index) -> Source:
+    """The source from the first block of input channels on that a panel needs."""
+    b, problem, blocking = context.b, context.problem, context.blocking
+    if problem.groups == 1:
+        return source
+    channel = b.mul(panel, context.schedule.vectors * blocking.lanes)
+    group = b.div(channel, problem.oc // problem.groups)
+    first = b.div(b.mul(group, problem.c // problem.groups), blocking.lanes)
+    first = b.min(first, blocking.planes - blocking.in_blocks)
+    return replace(source, base=b.add(source.base, b.mul(first, source.plane)))
 
 
 def _register_tiles(

@@ -5,14 +5,13 @@ from xcompile.compiler.codegen.cpu.conv_tile import ConvContext
 
 
 def stage(
-    context: ConvContext, n: Index, group: Index, oh: Index, ow: Index, height: Index, width: Index
+    context: ConvContext, n: Index, oh: Index, ow: Index, height: Index, width: Index
 ) -> None:
     """Copy the input of a tile to scratch memory, with zeros where the padding is.
 
     Args:
         context: of the convolution.
         n: image.
-        group: group of channels.
         oh: the tile's first output row.
         ow: its first output column.
         height: its output rows.
@@ -29,7 +28,7 @@ def stage(
     begin = b.min(b.ceildiv(b.max(b.sub(0, left), 0), step_w), columns)
     finish = b.min(b.ceildiv(b.max(b.sub(sizes.w, left), 0), step_w), columns)
     finish = b.max(begin, finish)
-    first_plane = context.input_plane(n, group)
+    first_plane = b.mul(n, blocking.planes)
     with b.loop(0, blocking.planes) as plane, b.loop(0, rows) as row:
         y = b.add(top, b.mul(row, step_h))
         inside = _inside(context, y, sizes.h)

@@ -45,12 +45,6 @@ class ConvContext:
         """V, the vector length."""
         return self.blocking.lanes
 
-    def input_plane(self, n: Index, group: Index) -> Index:
-        """The number of the first input plane of a group."""
-        blocking = self.blocking
-        all_planes = blocking.groups * blocking.planes
-        return self.b.add(self.b.mul(n, all_planes), self.b.mul(group, blocking.planes))
-
 
 @dataclass(frozen=True)
 class Source:
@@ -65,10 +59,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of output pixels of one image and group."""
+    """A tile of output pixels of one image."""
 
     n: Index
-    group: Index
     oh: Index
     ow: Index
     height: Index
@@ -103,7 +96,7 @@ class RegisterTile:
         Args:
             context: of the convolution.
             tile: the tile it belongs to.
-            panel: the number of the panel in its group.
+            panel: the number of the panel.
             pixel: the number of the first pixel in the tile.
             number: the number of the register tile in the tile.
             pixels: how many pixels.
@@ -305,7 +298,7 @@ class RegisterTile:
     def finish(self, sums: Sequence[Value], places: Sequence[Place]) -> None:
         """Give the sums that are part of the output to the sink."""
         context, b, tile, blocking = self.context, self.b, self.tile, self.context.blocking
-        lanes, channels = context.lanes, context.problem.oc // blocking.groups
+        lanes, channels = context.lanes, context.problem.oc
         vector = b.mul(self.panel, self.vectors)
         for i, place in enumerate(places):
             with b.when(self.exists(i)):
@@ -315,7 +308,7 @@ class RegisterTile:
                     mask = b.tail_mask(b.sub(channels, channel), lanes) if ragged else None
                     at = [
                         tile.n,
-                        b.add(b.mul(tile.group, channels), channel),
+                        channel,
                         b.add(tile.oh, place.row),
                         b.add(tile.ow, place.column, place.shift),
                     ]
