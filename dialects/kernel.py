@@ -151,10 +151,11 @@ class KernelSizes:
     @staticmethod
     def _stated(value: Value) -> Shape:
         operation = value.owner
+        assert not isinstance(operation, ir.Block)
         if SHAPES not in operation.attributes:
             return tuple(ir.RankedTensorType(value.type).shape)
         texts = list(ir.ArrayAttr(operation.attributes[SHAPES]))
-        return parse_shape(ir.StringAttr(texts[list(operation.results).index(value)]).value)
+        return parse_shape(ir.StringAttr(texts[ir.OpResult(value).result_number]).value)
 
     def content(self, value: Value) -> Shape | None:
         """The elements of a small integer tensor as Dims, when they are known."""

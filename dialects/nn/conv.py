@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -96,7 +97,7 @@ class Conv(NnOp):
             )
         ]
         padded = pad_or_crop(widened(x), pads, 0)
-        view = windows(padded, kernel, counts=counts, **window)
+        view = windows(padded, kernel, counts=cast("list[int]", counts), **window)
         y = _contract(view, widened(w), self.groups)
         if bias is not None:
             y += widened(bias).reshape(-1, *[1] * len(kernel))

@@ -59,10 +59,11 @@ def _uses(wanted: Sequence[Value]) -> dict[Value, int]:
     while pending:
         value = pending.pop()
         uses[value] = uses.get(value, 0) + 1
-        if isinstance(value.owner, ir.Block) or value.owner in expanded:
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.operation in expanded:
             continue
-        expanded.add(value.owner)
-        pending += list(value.owner.operands)
+        expanded.add(owner.operation)
+        pending += list(owner.operation.operands)
     return uses
 
 

@@ -5,6 +5,8 @@ wrapping arithmetic of the narrow type gives. A kernel in float32 is then compar
 that carries no rounding of its own.
 """
 
+from typing import Any
+
 import numpy as np
 
 _INTEGERS = {"b": np.int64, "i": np.int64, "u": np.uint64}
@@ -17,14 +19,14 @@ def widened(x: np.ndarray) -> np.ndarray:
     return x.astype(_INTEGERS.get(x.dtype.kind, np.float64))
 
 
-def lowest(dtype: np.dtype) -> object:
+def lowest(dtype: np.dtype) -> Any:
     """The least value of a type: -inf for floats; what padding must be for a maximum."""
     if dtype.kind == "b":
         return False
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 
-def highest(dtype: np.dtype) -> object:
+def highest(dtype: np.dtype) -> Any:
     """The greatest value of a type: inf for floats."""
     if dtype.kind == "b":
         return True

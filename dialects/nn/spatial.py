@@ -29,7 +29,11 @@ def check_window(
     """
     if auto_pad not in AUTO_PADS:
         raise CompileError("XC2007", f"auto_pad is '{auto_pad}', not one of {', '.join(AUTO_PADS)}")
-    lengths = {"strides": (strides, rank), "dilations": (dilations, rank), "pads": (pads, 2 * rank)}
+    lengths: dict[str, tuple[Sequence[Dim], int]] = {
+        "strides": (strides, rank),
+        "dilations": (dilations, rank),
+        "pads": (pads, 2 * rank),
+    }
     if kernel is not None:
         lengths["kernel"] = (kernel, rank)
     for name, (values, length) in lengths.items():

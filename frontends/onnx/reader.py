@@ -7,6 +7,7 @@ used: they are native code that a hostile model can crash.
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def _checked(source: Source) -> Source:
     return source
 
 
-def opsets(imports: "list[onnx.OperatorSetIdProto]") -> dict[str, int]:
+def opsets(imports: "Iterable[onnx.OperatorSetIdProto]") -> dict[str, int]:
     """The opset version of each domain.
 
     Raises:

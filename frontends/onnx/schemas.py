@@ -7,6 +7,7 @@ defined for.
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import onnx
 
@@ -23,10 +24,10 @@ _ONNX_NAMES = {
     "f64": "double",
     "complex<f32>": "complex64",
     "complex<f64>": "complex128",
+    **{n: n.replace("ui", "uint") for n in DTYPES if n.startswith("ui")},
+    **{n: n.replace("i", "int") for n in DTYPES if n.startswith("i") and n != "i1"},
+    **{n: n.replace("f8", "float8").lower() for n in DTYPES if n.startswith("f8")},
 }
-_ONNX_NAMES |= {n: n.replace("ui", "uint") for n in DTYPES if n.startswith("ui")}
-_ONNX_NAMES |= {n: n.replace("i", "int") for n in DTYPES if n.startswith("i") and n != "i1"}
-_ONNX_NAMES |= {n: n.replace("f8", "float8").lower() for n in DTYPES if n.startswith("f8")}
 
 _ATTRIBUTE = onnx.AttributeProto.AttributeType
 
@@ -68,10 +69,11 @@ def check_node(node: Node) -> None:
                 f"{node.op} has no attribute '{name}' at opset {node.opset}",
                 node=node.name,
             )
-        if int(declared.type.value) != attribute.type:
+        kind: Any = declared.type  # an enum, which the stubs do not say
+        if int(kind.value) != attribute.type:
             raise CompileError(
                 "XC1010",
-                f"the attribute '{name}' of {node.op} is {_ATTRIBUTE.Name(attribute.type)}, not {declared.type.name}",
+                f"the attribute '{name}' of {node.op} is {_ATTRIBUTE.Name(attribute.type)}, not {kind.name}",
                 node=node.name,
             )
     for name, declared in schema.attributes.items():

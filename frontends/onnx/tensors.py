@@ -46,8 +46,10 @@ _FIELDS = {
     "complex<f32>": "float_data",
     "f64": "double_data",
     "complex<f64>": "double_data",
+    "i64": "int64_data",
+    "ui32": "uint64_data",
+    "ui64": "uint64_data",
 }
-_FIELDS |= {"i64": "int64_data", "ui32": "uint64_data", "ui64": "uint64_data"}
 _TYPED_FIELDS = (
     "float_data",
     "int32_data",

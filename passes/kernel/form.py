@@ -204,11 +204,12 @@ def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
     sized: set[int] = set()
     position = 0
     for name, value in op.operand_fields().items():
-        count = len(value) if isinstance(value, list) else int(value is not None)
+        values: list[Value] = value if isinstance(value, list) else [] if value is None else [value]
+        count = len(values)
         if (
             name in SIZE_OPERANDS.get(op.NAME, ())
             and count == 1
-            and analysis.content(value) is not None
+            and analysis.content(values[0]) is not None
         ):
             sized.add(position)
         position += count
@@ -331,7 +332,7 @@ class _Outliner:
 
 
 def _owner(value: Value) -> ir.Operation | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def _kernel_name(group: _Group, number: int) -> str:

@@ -69,7 +69,8 @@ def winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradPr
     """The convolution as Winograd's algorithm takes it, or None."""
     n, c, h, w = analysis.shape(conv.x) if len(analysis.shape(conv.x)) == 4 else (0, 0, 0, 0)
     weight, block = const_of(conv.w), block_of(conv.y.type)
-    if weight is None and conv.operation.parent.name != "kernel.func":
+    parent = conv.operation.parent
+    if weight is None and (parent is None or parent.name != "kernel.func"):
         return None
     shape = analysis.shape(conv.w)
     if block == 0 or block_of(conv.x.type) != block or shape[2:] != (3, 3) or conv.groups != 1:

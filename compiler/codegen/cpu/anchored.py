@@ -65,7 +65,7 @@ def make_sink(
         if lanes not in pulls:
             pulls[lanes] = kernel.pull(b, signature, lanes)
         pull = pulls[lanes]
-        places: list[Coordinate] = [0] * leading + list(at)
+        places: list[Coordinate] = [*([0] * leading), *at]
         if lanes:
             places[lane_axis] = Lane(at[-1] if leading else at[lane_axis], lanes)
 

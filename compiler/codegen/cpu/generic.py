@@ -1,6 +1,7 @@
 """Element functions of the ops that sum up many elements: slow but right for every shape, type and attribute.
 
-Families with real schedules take what they can; this is for the rest. Sums of 16-bit floats are kept in float32, those of integers wrap.
+Families with real schedules take what they can; this is for the rest. Sums of 16-bit floats are
+kept in float32, those of integers wrap.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,9 @@ def wide(dtype: str) -> str:
     return "f32" if dtype in ("f16", "bf16") else dtype
 
 
-def nest(pull: Pull, extents: Sequence[Index], init: Sequence[Value], types: Sequence[str], body: Body) -> list[Value]:
+def nest(
+    pull: Pull, extents: Sequence[Index], init: Sequence[Value], types: Sequence[str], body: Body
+) -> list[Value]:
     """A nest of loops that carries values through all iterations."""
     b = pull.b
 
@@ -34,7 +37,12 @@ def nest(pull: Pull, extents: Sequence[Index], init: Sequence[Value], types: Seq
             with pull.scope():
                 return list(body(indices, carried))
         return b.reduce(
-            0, extents[depth], 1, carried, types, lambda iv, inner: level(depth + 1, [*indices, iv], inner)
+            0,
+            extents[depth],
+            1,
+            carried,
+            types,
+            lambda iv, inner: level(depth + 1, [*indices, iv], inner),
         )
 
     return level(0, [], list(init))
@@ -69,12 +77,16 @@ def _matmul(pull: Pull, op: Any, at: At) -> Value:
     m = None if a_vector else rest.pop()
     batch = y_shape[: len(rest)]
 
-    def operand(tensor: Tensor, outer: Coordinate | None, k: Index, *, swap: bool, k_first: bool) -> Value:
+    def operand(
+        tensor: Tensor, outer: Coordinate | None, k: Index, *, swap: bool, k_first: bool
+    ) -> Value:
         shape = pull.sizes.shape(tensor)
         inner = [k] if outer is None else [k, outer] if k_first != swap else [outer, k]
         lead = shape[: len(shape) - len(inner)]
         skip = len(rest) - len(lead)
-        places = [pull.still(d, c, r) for d, c, r in zip(lead, rest[skip:], batch[skip:], strict=True)]
+        places = [
+            pull.still(d, c, r) for d, c, r in zip(lead, rest[skip:], batch[skip:], strict=True)
+        ]
         return read(pull, tensor, [*places, *inner])
 
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
@@ -96,7 +108,12 @@ def _window(pull: Pull, op: Any, kernel: Sequence[int]) -> list[tuple[Index, Ind
     if op.auto_pad == "notset" or all(isinstance(d, int) for d in sizes) or set(op.strides) == {1}:
         known = [d if isinstance(d, int) else 1 for d in sizes]
         found = resolve_pads(
-            known, kernel, strides=op.strides, dilations=op.dilations, pads=op.pads, auto_pad=op.auto_pad
+            known,
+            kernel,
+            strides=op.strides,
+            dilations=op.dilations,
+            pads=op.pads,
+            auto_pad=op.auto_pad,
         )
         return [(low, high) for low, high in found]
     b, pads = pull.b, []
@@ -163,7 +180,9 @@ def _conv_transpose(pull: Pull, op: Any, at: At) -> Value:
         inside: Value | bool = True
         places: list[Coordinate] = []
         for axis, size in enumerate(sizes):
-            shifted = c.sub(c.add(at[2 + axis], op.pads[axis]), b.mul(ks[1 + axis], op.dilations[axis]))
+            shifted = c.sub(
+                c.add(at[2 + axis], op.pads[axis]), b.mul(ks[1 + axis], op.dilations[axis])
+            )
             low = pull.lanewise(c.compare("sge", shifted, 0), [shifted])
             whole = c.clamp(shifted, 0, 1 << 40)
             place = c.div(whole, op.strides[axis])
@@ -182,7 +201,13 @@ def _conv_transpose(pull: Pull, op: Any, at: At) -> Value:
 
 def lowest(dtype: str) -> float:
     """The identity of a maximum."""
-    return -float("inf") if is_float(dtype) else 0 if dtype == "i1" else int(np.iinfo(DTYPES[dtype]).min)
+    return (
+        -float("inf")
+        if is_float(dtype)
+        else 0
+        if dtype == "i1"
+        else int(np.iinfo(DTYPES[dtype]).min)
+    )
 
 
 def highest(dtype: str) -> float:
@@ -228,7 +253,9 @@ def _average_pool(pull: Pull, op: Any, at: At) -> Value:
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
         places, inside = _taps(pull, op, at[2:], ks, pads)
         x = read(pull, op.x, [*at[:2], *places])
-        one = pull.select(counted(ks) if op.count_include_pad else inside, s.const(1), s.const(0), s.dtype)
+        one = pull.select(
+            counted(ks) if op.count_include_pad else inside, s.const(1), s.const(0), s.dtype
+        )
         return [s.add(sums[0], pull.select(inside, x, s.const(0), s.dtype)), s.add(sums[1], one)]
 
     total, count = nest(pull, list(op.kernel), [s.const(0)] * 2, [s.type] * 2, body)
@@ -248,7 +275,8 @@ def reduced_axes(pull: Pull, op: Any) -> list[int]:
 
 
 @pulls(
-    "nn.reduce_sum", "nn.reduce_mean", "nn.reduce_max", "nn.reduce_min", "nn.reduce_prod", "nn.reduce_l1", "nn.reduce_l2",
+    "nn.reduce_sum", "nn.reduce_mean", "nn.reduce_max", "nn.reduce_min", "nn.reduce_prod",
+    "nn.reduce_l1", "nn.reduce_l2",
     "nn.reduce_log_sum", "nn.reduce_sum_square",
 )  # fmt: skip
 def _reduce(pull: Pull, op: Any, at: At) -> Value:
@@ -298,7 +326,9 @@ def _root_or_log(pull: Pull, s: Scalars, kind: str, total: Value) -> Value:
     float_type = s.dtype if s.float else "f64"
     value = convert(pull.b, total, s.dtype, float_type, pull.lanes)
     function = m.sqrt if kind == "l2" else m.log
-    return convert(pull.b, function(pull.b, value, pull.lanes, float_type), float_type, s.dtype, pull.lanes)
+    return convert(
+        pull.b, function(pull.b, value, pull.lanes, float_type), float_type, s.dtype, pull.lanes
+    )
 
 
 @pulls("nn.argmax", "nn.argmin")
@@ -316,8 +346,10 @@ def _arg_extreme(pull: Pull, op: Any, at: At) -> Value:
     def body(ks: list[Index], found: list[Value]) -> list[Value]:
         best, place = found
         x = read_at(ks[0])
-        predicate = ("gt" if op.NAME == "nn.argmax" else "lt") if not op.select_last else (
-            "ge" if op.NAME == "nn.argmax" else "le"
+        predicate = (
+            ("gt" if op.NAME == "nn.argmax" else "lt")
+            if not op.select_last
+            else ("ge" if op.NAME == "nn.argmax" else "le")
         )
         better = s.compare(predicate, x, best)
         if s.float:
@@ -371,7 +403,9 @@ def _trilu(pull: Pull, op: Any, at: At) -> Value:
     c, dtype = pull.coordinates, dtype_of(op.y)
     shift = pull.content(op.k)[0] if op.k is not None else 0
     row, column = at[-2:]
-    kept = c.compare("sge" if op.upper else "sle", c.add(column, 1 << 40), c.add(c.add(row, shift), 1 << 40))
+    kept = c.compare(
+        "sge" if op.upper else "sle", c.add(column, 1 << 40), c.add(c.add(row, shift), 1 << 40)
+    )
     zero = Scalars(pull.b, pull.lanes, dtype).const(0)
     return pull.select(pull.lanewise(kept, [row, column]), pull.value(op.x, at), zero, dtype)
 
@@ -411,7 +445,11 @@ def _cumsum(pull: Pull, op: Any, at: At) -> Value:
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
         here = list(at)
         here[axis] = ks[0]
-        predicate = ("sgt" if op.exclusive else "sge") if not op.reverse else ("slt" if op.exclusive else "sle")
+        predicate = (
+            ("sgt" if op.exclusive else "sge")
+            if not op.reverse
+            else ("slt" if op.exclusive else "sle")
+        )
         counts = pull.lanewise(c.compare(predicate, at[axis], ks[0]), [at[axis]])
         return [s.add(sums[0], pull.select(counts, read(pull, op.x, here), s.const(0), s.dtype))]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
-from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.codegen.cpu.generic import both
+from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.dialects.nn.base import dtype_of
 
 

@@ -18,7 +18,7 @@ from xcompile.compiler.schedule.rows import ACROSS_SUMS, ALONG_SUMS
 class Load(Protocol):
     """The prologue of a row kernel: gives its input."""
 
-    def __call__(self, b: Builder, at: Sequence[Index], lanes: int, mask: Value | None) -> Value:
+    def __call__(self, b: Builder, /, at: Sequence[Index], lanes: int, mask: Value | None) -> Value:
         """A vector of the input, as `Sink` takes one.
 
         Args:

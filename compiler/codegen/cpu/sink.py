@@ -13,7 +13,7 @@ class Sink(Protocol):
     """
 
     def __call__(
-        self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+        self, b: Builder, /, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
     ) -> None:
         """Take one accumulator.
 

@@ -5,7 +5,7 @@ each step its record and a call of `xc_parallel_for`. Nothing is interpreted whe
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.job import EmittedModule
@@ -108,12 +108,12 @@ class _Arithmetic:
             return self._w.op(
                 f"arith.floordivsi {arguments[0]}, {self._nonzero(arguments[1])} : i64"
             )
-        combine = {
+        combinations: dict[str, Callable[[str, str], str]] = {
             "min": lambda a, b: self._w.op(f"arith.minsi {a}, {b} : i64"),
             "max": lambda a, b: self._w.op(f"arith.maxsi {a}, {b} : i64"),
             "broadcast": self._broadcast,
-        }[function]
-        return functools.reduce(combine, arguments)
+        }
+        return functools.reduce(combinations[function], arguments)
 
     def _nonzero(self, divisor: str) -> str:
         """The divisor, or 1 where a hostile size made it 0: the checks refuse the call afterwards."""
