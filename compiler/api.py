@@ -13,6 +13,7 @@ from xcompile.compiler.support.options import THREADS, Options
 from xcompile.compiler.support.plugins import load_plugin
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
+from xcompile.compiler.worker.pool import WorkerPool
 from xcompile.frontends.onnx.importer import import_onnx
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def compile(
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
+    pool: WorkerPool | None = None,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -47,6 +49,7 @@ def compile(
         prefix: of the names that a saved library exports to C programs.
         options: further options by name, see docs/options.md.
         progress: called with what is being done, how much of it is done, and of how much.
+        pool: worker processes to use and to leave running, for those who compile many models.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -75,5 +78,5 @@ def compile(
     )
     if progress is not None:
         progress("import", 0, 1)
-    artifact = compile_module(import_onnx(model), request, progress)
+    artifact = compile_module(import_onnx(model), request, progress, pool)
     return CompiledModel(artifact, threads=most)

@@ -60,8 +60,19 @@ class Request:
         return made.edited(self.passes, PIPELINES) if self.passes else made
 
 
-def compile_module(module: Module, request: Request, progress: Progress | None = None) -> Artifact:
+def compile_module(
+    module: Module,
+    request: Request,
+    progress: Progress | None = None,
+    pool: WorkerPool | None = None,
+) -> Artifact:
     """Compile a module of the nn level; the module is changed.
+
+    Args:
+        module: the model.
+        request: what to compile for, and how.
+        progress: told of what is being done.
+        pool: workers to use and to leave running; by default some are started for this compile.
 
     Raises:
         CompileError: what is wrong with the model, a pass or the machine.
@@ -75,7 +86,7 @@ def compile_module(module: Module, request: Request, progress: Progress | None =
         context = PassContext(request.target, request.explain)
         run_pipeline(module, request.resolved(), context)
         built = build(module, request.target, request.prefix, checks)
-    objects = _compile_jobs(built, request, progress)
+    objects = _compile_jobs(built, request, progress, pool)
     return _artifact(module, built, objects, signature, request, context)
 
 
@@ -93,10 +104,10 @@ def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
     return inputs, [DTYPES[dtype_of(v)].name for v in returned]
 
 
-def _compile_jobs(built: Built, request: Request, progress: Progress | None) -> dict[str, bytes]:
+def _compile_jobs(
+    built: Built, request: Request, progress: Progress | None, pool: WorkerPool | None
+) -> dict[str, bytes]:
     """Object files by name."""
-    folder = request.options[CACHE]
-    cache = ObjectCache(folder / "objects") if folder else None
     jobs = [*built.jobs.values(), _entry_job(built.program, request.target)]
     jobs = [replace(job, load=request.load) for job in jobs]
     names = [*built.jobs, f"{request.prefix}_entry"]
@@ -105,11 +116,19 @@ def _compile_jobs(built: Built, request: Request, progress: Progress | None) -> 
         if progress is not None:
             progress("kernels", done, total)
 
-    with WorkerPool(
-        request.options[JOBS], timeout_s=request.options[WORKER_TIMEOUT], cache=cache
-    ) as pool:
+    if pool is not None:
         results = pool.map(jobs, report)
+    else:
+        with worker_pool(request.options) as started:
+            results = started.map(jobs, report)
     return {name: result.code for name, result in zip(names, results, strict=True)}
+
+
+def worker_pool(options: Options) -> WorkerPool:
+    """A pool of workers as the options say, with the cache of objects."""
+    folder = options[CACHE]
+    cache = ObjectCache(folder / "objects") if folder else None
+    return WorkerPool(options[JOBS], timeout_s=options[WORKER_TIMEOUT], cache=cache)
 
 
 def _entry_job(program: Program, target: Target) -> Job:

@@ -9,7 +9,6 @@ of caches and of tuning.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import (
@@ -39,8 +38,6 @@ class Func(Op):
         constants: positions of the arguments that are constants of the model.
         results: how many results it has.
     """
-
-    ISOLATED: ClassVar[bool] = True
 
     body: Region
     sym_name: str
@@ -72,8 +69,6 @@ class Func(Op):
 @kernel.op("return", pure=False)
 class Return(Op):
     """Ends a kernel: the values that it computes."""
-
-    TERMINATOR: ClassVar[bool] = True
 
     values: Operands
 

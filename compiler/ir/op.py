@@ -16,15 +16,15 @@ each also `| None`. Attributes with a default are left out of the IR when they h
 are equal text.
 
 An `Op` instance is a *view*: it holds the MLIR operation and reads it each time.
-`Cls.of(operation)` gives the view of an operation or None; `view(operation)` finds the class. IRDL
-checks operand and result counts; `verify` says what declarations can't.
+`Cls.of(operation)` gives the view of an operation or None; `view(operation)` finds the class.
+`compiler/ir/verifier.py` checks counts and attributes; `verify` says what declarations can't.
 """
 
 import importlib.util
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -62,10 +62,6 @@ class Op:
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     PURE: ClassVar[bool] = True
     """No effect but its results: may be removed when unused and merged with equals."""
-    TERMINATOR: ClassVar[bool] = False
-    """Ends its block."""
-    ISOLATED: ClassVar[bool] = False
-    """Its regions use no values from outside."""
 
     def __init__(self, operation: ir.Operation) -> None:
         self.operation = operation
@@ -223,18 +219,22 @@ T = TypeVar("T", bound=type[Op])
 
 
 class Dialect:
-    """A named set of ops and attributes, registered in each context as one IRDL module."""
+    """A named set of ops."""
 
     _all: ClassVar[dict[str, "Dialect"]] = {}
 
-    def __init__(self, name: str, attributes: Iterable[str] = ()) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.ops: dict[str, type[Op]] = {}
-        self._attributes = tuple(attributes)
         if name in Dialect._all:
             raise ValueError(f"the dialect '{name}' is declared twice")
         Dialect._all[name] = self
         _provide_bindings(name)
+
+    @staticmethod
+    def names() -> frozenset[str]:
+        """The names of all dialects declared so far."""
+        return frozenset(Dialect._all)
 
     @staticmethod
     def declared() -> list["Dialect"]:
@@ -256,15 +256,6 @@ class Dialect:
 
         return declare
 
-    def irdl(self) -> str:
-        """The dialect as IRDL text."""
-        parts = [
-            f"irdl.attribute @{name} {{ %0 = irdl.any\n irdl.parameters(value: %0) }}"
-            for name in self._attributes
-        ]
-        parts += [_irdl_op(name, cls.FIELDS) for name, cls in self.ops.items()]
-        return f"irdl.dialect @{self.name} {{\n" + "\n".join(parts) + "\n}"
-
 
 def _provide_bindings(dialect: str) -> None:
     """Let MLIR find Python bindings of the dialect: without, it looks for the file each time it makes a handle."""
@@ -273,27 +264,6 @@ def _provide_bindings(dialect: str) -> None:
         sys.modules[name] = types.ModuleType(
             name, "An empty module; the ops are declared in Python."
         )
-
-
-def _irdl_op(name: str, fields: tuple[Field, ...]) -> str:
-    lines: list[str] = []
-
-    def part(kind: str, keyword: str) -> None:
-        chosen = [f for f in fields if f.kind == kind]
-        if not chosen:
-            return
-        for f in chosen:
-            lines.append(
-                f"%{f.name} = irdl.any" if kind != "region" else f"%{f.name} = irdl.region"
-            )
-        words = {"single": "", "optional": "optional ", "variadic": "variadic "}
-        items = ", ".join(f"{f.name}: {words[f.many]}%{f.name}" for f in chosen)
-        lines.append(f"irdl.{keyword}({items})")
-
-    part("operand", "operands")
-    part("result", "results")
-    part("region", "regions")
-    return f"irdl.operation @{name} {{\n" + "\n".join(lines) + "\n}"
 
 
 _VIEWS: dict[str, type[Op]] = {}

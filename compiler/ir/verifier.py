@@ -1,12 +1,12 @@
 """Verification: MLIR's own (counts of operands and results, SSA) and then what the op classes know."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch_mlir import ir
 
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, decode, view
+from xcompile.compiler.ir.op import Dialect, Field, Op, decode, view
 from xcompile.compiler.ir.rewrite import walk
 from xcompile.compiler.support.errors import CompileError
 
@@ -31,6 +31,10 @@ def verify_module(module: Module, ops: Iterable[ir.Operation] | None = None) -> 
         op = view(operation)
         if op is not None:
             verify_op(op)
+        elif operation.name.partition(".")[0] in Dialect.names():
+            raise CompileError(
+                "XC2001", f"there is no op '{operation.name}'", node=describe(operation.location)
+            )
 
 
 def verify_op(op: Op) -> None:
@@ -42,6 +46,8 @@ def verify_op(op: Op) -> None:
     node = describe(op.location)
     try:
         _check_attributes(op)
+        _check_values(op, "operand", op.operation.operands, "operandSegmentSizes")
+        _check_values(op, "result", op.operation.results, "resultSegmentSizes")
         op.verify()
     except CompileError as error:
         error.node = error.node or node
@@ -71,6 +77,37 @@ def _check_attributes(op: Op) -> None:
             raise CompileError(
                 "XC2001", f"the attribute '{name}' of {op.NAME} can't be {attributes[name]}"
             ) from None
+
+
+def _check_values(op: Op, kind: str, values: Sequence[ir.Value], segments: str) -> None:
+    """Check the number of operands or results against the declaration."""
+    fields = [f for f in op.FIELDS if f.kind == kind]
+    variable = [f for f in fields if f.many != "single"]
+    count, least = len(values), len(fields) - len(variable)
+    if len(variable) > 1:
+        _check_segments(op, kind, fields, count, segments)
+    elif count < least or (count > least and not variable):
+        raise CompileError("XC2001", f"{op.NAME} has {count} {kind}s, {least} are declared")
+    elif variable and variable[0].many == "optional" and count > least + 1:
+        raise CompileError(
+            "XC2001", f"{op.NAME} has {count} {kind}s, at most {least + 1} are declared"
+        )
+
+
+def _check_segments(op: Op, kind: str, fields: Sequence[Field], count: int, segments: str) -> None:
+    """Check the attribute that says which value belongs to which field."""
+    most = {"single": (1, 1), "optional": (0, 1), "variadic": (0, count)}
+    try:
+        sizes = list(ir.DenseI32ArrayAttr(op.operation.attributes[segments]))
+    except (KeyError, ValueError):
+        raise CompileError("XC2001", f"{op.NAME} needs the attribute '{segments}'") from None
+    fits = len(sizes) == len(fields) and sum(sizes) == count
+    if not fits or any(
+        not most[f.many][0] <= n <= most[f.many][1] for f, n in zip(fields, sizes, strict=True)
+    ):
+        raise CompileError(
+            "XC2001", f"'{segments}' = {sizes} does not fit the {count} {kind}s of {op.NAME}"
+        )
 
 
 def _of_mlir(error: ir.MLIRError) -> CompileError:

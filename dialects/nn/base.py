@@ -16,7 +16,7 @@ from xcompile.compiler.ir.op import Dialect, Op, Value
 from xcompile.compiler.support.dims import Dim
 from xcompile.compiler.support.errors import CompileError
 
-nn = Dialect("nn", attributes=("layout", "weight"))
+nn = Dialect("nn")
 
 Shape = tuple[Dim, ...]
 

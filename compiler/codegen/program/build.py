@@ -27,6 +27,7 @@ from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, Launch, View, parse_shape
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.cost import flops
 from xcompile.dialects.nn.slicing import Concat
 
 PART_CYCLES = 40_000
@@ -70,6 +71,7 @@ class _Build:
         self._checks = checks
         self._block = module.main.regions[0].blocks[0]
         self._plans: dict[str, Plan] = {}
+        self._flops: dict[str, Dim] = {}
         self._symbols: dict[str, str] = {}
         self._jobs: dict[str, Job] = {}
         self._by_symbol: dict[str, Plan] = {}
@@ -110,7 +112,9 @@ class _Build:
             if func is None or func.sym_name not in used:
                 continue
             name = func.sym_name
-            made = plan(Kernel(func, self._target), node=" + ".join(nodes.get(name, ())) or None)
+            kernel = Kernel(func, self._target)
+            made = plan(kernel, node=" + ".join(nodes.get(name, ())) or None)
+            self._flops[name] = flops(kernel.ops, kernel.sizes)
             self._plans[name] = made
             self._symbols[name] = self._job(func, made, nodes.get(name, ()))
 
@@ -282,6 +286,8 @@ class _Build:
             grain=max(1, int(PART_CYCLES / max(1.0, made.unit_cost))),
             scratch=made.scratch,
             node=describe(launch.location) or launch.callee,
+            flops=substitute(self._flops[launch.callee], binding),
+            bytes=sum((self.bytes_of(v) for v in (*launch.inputs, *launch.results)), start=0),
         )
 
     def _prepare(self, launch: Launch, position: int, packed: Place) -> Place:

@@ -38,6 +38,8 @@ class Step:
         grain: fewest units in a part.
         scratch: bytes of scratch a part needs.
         node: the model nodes it computes, for reports.
+        flops: floating-point operations, a multiplication and an addition being two.
+        bytes: bytes of operands and results, each once.
     """
 
     symbol: str
@@ -47,6 +49,8 @@ class Step:
     grain: int
     scratch: int
     node: str
+    flops: Dim = 0
+    bytes: Dim = 0
 
     def __str__(self) -> str:
         sizes = f" sizes({', '.join(map(str, self.sizes))})" if self.sizes else ""

@@ -1,0 +1,165 @@
+"""Whole models against other engines, in one interleaved run.
+
+    python -m bench.models [NAME ...] [--threads 1 2] [--rounds 15] [--record FILE]
+
+Engines take turns; in each round every engine runs a few times and its median counts. A round during which other processes used more
+than 3 % of the CPU is dropped and counted. What is printed are medians over the quiet rounds, in milliseconds, and each engine's
+ratio to the best of the others.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import corpus, inputs
+from bench.peers import ENGINES, Runner
+
+QUIET = 0.03
+"""The share of the machine's CPU time that other processes may use in a round."""
+
+
+def image(name: str) -> Callable[[], Mapping[str, np.ndarray]]:
+    return lambda: {name: inputs.smooth_images((1, 3, 224, 224), 1)}
+
+
+def tokens() -> Mapping[str, np.ndarray]:
+    ids = inputs.token_ids((1, 128), 30000, 0).astype(np.int64)
+    return {"input_ids": ids, "attention_mask": np.ones((1, 128), np.int64)}
+
+
+CASES: dict[str, tuple[Callable[[], Mapping[str, np.ndarray]], tuple[str, ...]]] = {
+    "squeezenet": (image("data_0"), ("xcompile", "onnxruntime", "openvino", "mnn")),
+    "resnet50": (image("gpu_0/data_0"), ("xcompile", "onnxruntime", "openvino", "mnn")),
+    "minilm": (tokens, ("xcompile", "onnxruntime", "openvino")),
+}
+
+
+def foreign_time() -> tuple[float, float]:
+    """CPU seconds that other processes have used, and seconds of all CPUs together."""
+    fields = [int(f) for f in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    tick = os.sysconf("SC_CLK_TCK")
+    busy = sum(fields[:3]) + sum(fields[5:8])
+    own = os.times()
+    return busy / tick - (own.user + own.system), sum(fields[:8]) / tick
+
+
+def compare(
+    runners: Mapping[str, Runner], rounds: int, *, patience: int = 8, quiet: float = QUIET
+) -> tuple[dict[str, list[float]], int]:
+    """Times of each engine in seconds, one a quiet round, and how many rounds were dropped."""
+    repeats = {name: _repeats(run) for name, run in runners.items()}
+    times: dict[str, list[float]] = {name: [] for name in runners}
+    dropped = kept = 0
+    while kept < rounds and dropped < patience * rounds:
+        foreign, total = foreign_time()
+        found = {name: _median(run, repeats[name]) for name, run in runners.items()}
+        foreign_after, total_after = foreign_time()
+        if foreign_after - foreign > quiet * max(total_after - total, 1e-9):
+            dropped += 1
+            continue
+        kept += 1
+        for name, seconds in found.items():
+            times[name].append(seconds)
+    return times, dropped
+
+
+def _repeats(run: Runner) -> int:
+    """As many runs as take about 0.15 s, at least 2."""
+    run()
+    start = time.perf_counter()
+    run()
+    return max(2, min(50, int(0.15 / max(time.perf_counter() - start, 1e-6))))
+
+
+def _median(run: Runner, repeats: int) -> float:
+    time.sleep(0.01)
+    found: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", default=list(CASES))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--engines", nargs="+")
+    parser.add_argument(
+        "--noisy", action="store_true", help="count every round, also on a busy machine"
+    )
+    parser.add_argument("--record", type=Path)
+    arguments = parser.parse_args()
+    records: list[dict[str, Any]] = []
+    for name in arguments.names:
+        make, engines = CASES[name]
+        feeds, path = make(), corpus.model(name)
+        chosen = [e for e in engines if not arguments.engines or e in arguments.engines]
+        for threads in arguments.threads:
+            records.append(
+                _row(name, path, feeds, chosen, threads, arguments.rounds, noisy=arguments.noisy)
+            )
+    if arguments.record:
+        machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "cpu": _cpu_name()}
+        arguments.record.write_text(
+            json.dumps({"machine": machine, "rows": records}, indent=1) + "\n"
+        )
+
+
+def _row(
+    name: str,
+    path: Path,
+    feeds: Mapping[str, np.ndarray],
+    engines: list[str],
+    threads: int,
+    rounds: int,
+    *,
+    noisy: bool,
+) -> dict[str, Any]:
+    runners: dict[str, Runner] = {}
+    for engine in engines:
+        try:
+            runners[engine] = ENGINES[engine](path, feeds, threads)
+            runners[engine]()
+        except ImportError as missing:
+            print(f"  {engine} is not installed ({missing})")
+    times, dropped = compare(runners, rounds, quiet=1.0 if noisy else QUIET)
+    medians = {engine: 1e3 * statistics.median(found) for engine, found in times.items() if found}
+    others = [ms for engine, ms in medians.items() if engine != "xcompile"]
+    ratio = medians["xcompile"] / min(others) if others and "xcompile" in medians else float("nan")
+    shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items())
+    print(
+        f"{name} threads {threads}: {shown}  | ours / best other {ratio:.2f}  ({dropped} rounds dropped)",
+        flush=True,
+    )
+    return {
+        "model": name,
+        "threads": threads,
+        "ms": medians,
+        "ratio": ratio,
+        "dropped": dropped,
+        "rounds": rounds,
+    }
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+if __name__ == "__main__":
+    main()
