@@ -4,8 +4,38 @@ from collections.abc import Mapping
 
 from xcompile.compiler.target.target import Target
 
+GRAPH_PASSES = ",".join(
+    (
+        "nn-fold-constants",
+        "nn-canonicalize",
+        "cse",
+        "nn-fuse-gelu",
+        "nn-fuse-hard-swish",
+        "nn-fuse-softmax",
+        "nn-fuse-layer-norm",
+        "nn-fuse-rms-norm",
+        "nn-fuse-pad",
+        "nn-conv-bias",
+        "nn-fold-batch-norm",
+        "fixpoint{max=4}(nn-conv-bias,nn-fold-scale)",
+        "nn-decompose-batch-norm",
+        "nn-decompose-instance-norm",
+        "nn-decompose-group-norm",
+        "nn-decompose-mean-variance-norm",
+        "nn-decompose-lp-norm",
+        "nn-decompose-hardmax",
+        "nn-decompose-lrn",
+        "nn-fold-constants",
+        "nn-canonicalize",
+        "cse",
+        "dce",
+    )
+)
+"""What every target does to a graph before its own passes."""
+
 PIPELINES: Mapping[str, str] = {
-    "cpu": "nn-assign-layout,nn-choose-winograd,kernel-form",
+    "graph": GRAPH_PASSES,
+    "cpu": "@graph,nn-assign-layout,nn-choose-winograd,kernel-form",
 }
 """What `@name` stands for in pipeline text."""
 

@@ -3,9 +3,29 @@
 from xcompile.compiler.ir.passes import PASS_REGISTRY
 
 PASSES = {
-    "nn-assign-layout": "xcompile.passes.nn.assign_layout:AssignLayout",
-    "nn-choose-winograd": "xcompile.passes.nn.choose_winograd:ChooseWinograd",
+    "cse": "xcompile.passes.common.cse:CommonSubexpressions",
+    "dce": "xcompile.passes.common.dce:DeadCode",
     "kernel-form": "xcompile.passes.kernel.form:FormKernels",
+    "nn-assign-layout": "xcompile.passes.nn.assign_layout:AssignLayout",
+    "nn-canonicalize": "xcompile.passes.nn.canonicalize:Canonicalize",
+    "nn-choose-winograd": "xcompile.passes.nn.choose_winograd:ChooseWinograd",
+    "nn-conv-bias": "xcompile.passes.nn.conv_bias:ConvBias",
+    "nn-decompose-batch-norm": "xcompile.passes.nn.decompose_batch_norm:DecomposeBatchNorm",
+    "nn-decompose-group-norm": "xcompile.passes.nn.decompose_group_norm:DecomposeGroupNorm",
+    "nn-decompose-hardmax": "xcompile.passes.nn.decompose_hardmax:DecomposeHardmax",
+    "nn-decompose-instance-norm": "xcompile.passes.nn.decompose_instance_norm:DecomposeInstanceNorm",
+    "nn-decompose-lp-norm": "xcompile.passes.nn.decompose_lp_norm:DecomposeLpNorm",
+    "nn-decompose-lrn": "xcompile.passes.nn.decompose_lrn:DecomposeLrn",
+    "nn-decompose-mean-variance-norm": "xcompile.passes.nn.decompose_mean_variance_norm:DecomposeMeanVarianceNorm",
+    "nn-fold-batch-norm": "xcompile.passes.nn.fold_batch_norm:FoldBatchNorm",
+    "nn-fold-constants": "xcompile.passes.nn.fold_constants:FoldConstants",
+    "nn-fold-scale": "xcompile.passes.nn.fold_scale:FoldScale",
+    "nn-fuse-gelu": "xcompile.passes.nn.fuse_gelu:FuseGelu",
+    "nn-fuse-hard-swish": "xcompile.passes.nn.fuse_hard_swish:FuseHardSwish",
+    "nn-fuse-layer-norm": "xcompile.passes.nn.fuse_layer_norm:FuseLayerNorm",
+    "nn-fuse-pad": "xcompile.passes.nn.fuse_pad:FusePad",
+    "nn-fuse-rms-norm": "xcompile.passes.nn.fuse_rms_norm:FuseRmsNorm",
+    "nn-fuse-softmax": "xcompile.passes.nn.fuse_softmax:FuseSoftmax",
 }
 
 PASS_REGISTRY.add(PASSES)

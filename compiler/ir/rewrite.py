@@ -7,7 +7,7 @@ never comes to rest is named. A pattern that loops by itself is only ended from 
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar, get_args
@@ -20,6 +20,7 @@ from xcompile.compiler.ir.op import Op, Value, op_class, view
 from xcompile.compiler.support.errors import CompileError
 
 OpT = TypeVar("OpT", bound=Op)
+AnalysisT = TypeVar("AnalysisT")
 
 MOST_CREATED = 100_000
 """Ops that one rewrite may create."""
@@ -41,6 +42,12 @@ def producer(value: Value | None, kind: type[OpT]) -> OpT | None:
     """The view of the op that makes `value`, when it is a `kind`."""
     owner = None if value is None else value.owner
     return kind.of(owner) if isinstance(owner, ir.Operation | ir.OpView) else None
+
+
+def maker(value: Value | None) -> Op | None:
+    """The view of the op that makes `value`; None for an argument and for other dialects."""
+    owner = None if value is None else value.owner
+    return view(owner) if isinstance(owner, ir.Operation | ir.OpView) else None
 
 
 def users(value: Value) -> list[ir.Operation]:
@@ -111,6 +118,7 @@ class Rewriter:
         self.weights = module.weights
         self.changed = False
         self._grave = module.graveyard
+        self._analyses: dict[Any, Any] = {}
         self._root: ir.Operation | None = None
         self._by = ""
         self._created: list[ir.Operation] = []
@@ -141,6 +149,24 @@ class Rewriter:
             raise CompileError(
                 "XC3006", f"the pattern {self._by} has made {MOST_CREATED} ops in one rewrite"
             )
+
+    def here(self) -> AbstractContextManager[Any]:
+        """An insertion point before the root op, for ops that are made by other means."""
+        assert self._root is not None
+        self._alive(self._root)
+        return ir.InsertionPoint(self._root)
+
+    @property
+    def location(self) -> ir.Location:
+        """The root op's location."""
+        assert self._root is not None
+        return self._root.location
+
+    def analysis(self, make: Callable[[Module], AnalysisT]) -> AnalysisT:
+        """What `make(module)` gave when it was first asked for in this run of the driver."""
+        if make not in self._analyses:
+            self._analyses[make] = make(self.module)
+        return self._analyses[make]
 
     def before(self, op: Op) -> AbstractContextManager[Any]:
         """An insertion point just before `op`."""
@@ -212,6 +238,14 @@ class Rewriter:
                 f"the pattern {self._by} uses a value of an op that {why} has replaced or erased",
                 node=describe(self._root.location) if self._root is not None else None,
             )
+
+    def may_replace(self, op: Op, value: Value) -> bool:
+        """Whether `replace` would take the value for the op's one result."""
+        (old,) = op.results
+        if old.type == value.type:
+            return True
+        merged = merge_types(old.type, value.type)
+        return merged is not None and not any(_ends_block(r) for r in users(old))
 
     def _match_types(self, old: Value, new: Value, readers: Sequence[ir.Operation]) -> None:
         if old.type == new.type:

@@ -1,0 +1,38 @@
+"""Modules as text: reading what people and tools wrote."""
+
+from torch_mlir import ir
+
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.support.errors import CompileError
+
+MOST_NESTING = 256
+"""Brackets that may be open at once: MLIR's parser recurses, and ends the process when the stack does."""
+
+
+def parse_module(text: str) -> Module:
+    """The module of a text, verified by MLIR, in the current context.
+
+    Raises:
+        CompileError: XC2012 with line and column.
+    """
+    depth = 0
+    for character in text:
+        if character in "([{<":
+            depth += 1
+            if depth > MOST_NESTING:
+                raise CompileError("XC2012", f"brackets are nested more than {MOST_NESTING} deep")
+        elif character in ")]}>":
+            depth = max(depth - 1, 0)
+    try:
+        return Module(ir.Module.parse(text))
+    except ir.MLIRError as error:
+        first = next(iter(error.error_diagnostics), None)
+        if first is None:
+            raise CompileError("XC2012", str(error)) from None
+        where = first.location
+        place = f"line {where.start_line}, column {where.start_col}: " if _is_file(where) else ""
+        raise CompileError("XC2012", place + first.message) from None
+
+
+def _is_file(location: ir.Location) -> bool:
+    return isinstance(location, ir.FileLineColLoc)

@@ -1,0 +1,61 @@
+"""Runs passes on IR text: what `opt` does and what the text tests call."""
+
+from collections.abc import Sequence
+
+from xcompile import passes as _passes  # registers the passes
+from xcompile.compiler.ir.context import context
+from xcompile.compiler.ir.instruments import Verify
+from xcompile.compiler.ir.passes import Instrument, PassContext
+from xcompile.compiler.ir.pipeline import parse_pipeline
+from xcompile.compiler.ir.runner import run_pipeline
+from xcompile.compiler.ir.text import parse_module
+from xcompile.compiler.ir.verifier import verify_module
+from xcompile.compiler.pipelines import PIPELINES
+from xcompile.compiler.target.target import Target
+from xcompile.dialects import nn as _nn  # declares the ops
+
+assert _passes.PASSES and _nn.__path__
+
+SPLIT = "// -----"
+"""A line of this separates modules of one file."""
+
+
+def optimize(
+    text: str,
+    pipeline: str,
+    target: Target,
+    *,
+    explain: frozenset[str] = frozenset(),
+    locations: bool = False,
+    instruments: Sequence[Instrument] | None = None,
+) -> str:
+    """Run a pipeline on each module of a text.
+
+    Args:
+        text: one module or several, separated by lines `// -----`.
+        pipeline: pipeline text.
+        target: the machine the passes may ask about.
+        explain: passes whose rewrites and missed rewrites are added behind the module, as comments.
+        locations: print the model nodes of the ops.
+        instruments: who watches; verification of everything after each pass when None.
+
+    Returns:
+        The modules, separated as they were.
+
+    Raises:
+        CompileError: the text or the pipeline is wrong, or a pass fails.
+    """
+    parts: list[str] = []
+    with context():
+        for part in text.split(f"\n{SPLIT}\n"):
+            module = parse_module(part)
+            verify_module(module)
+            watching = [Verify(each=True)] if instruments is None else instruments
+            state = PassContext(target, explain, instruments=watching)
+            run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
+            lines = [module.text(locations=locations).rstrip()]
+            for _, stats in state.stats:
+                lines += [f"// {name} fired at {node}" for name, node in stats.fired_at]
+                lines += [f"// {name} missed {node}: {why}" for name, node, why in stats.missed]
+            parts.append("\n".join(lines))
+    return f"\n{SPLIT}\n".join(parts) + "\n"
