@@ -74,7 +74,8 @@ class Pipeline:
             if found is None:
                 raise CompileError(
                     "XC3002", f"'{edit}' is no edit of a pipeline",
-                    help="write +after(PASS):NEW, +before(PASS):NEW, -PASS or PASS{OPTION=VALUE}, with ';' between edits",
+                    help="write +after(PASS):NEW, +before(PASS):NEW, -PASS or PASS{OPTION=VALUE},"
+                    " with ';' between edits",
                 )  # fmt: skip
             name = found["anchor"] or found["removed"] or found["changed"]
             if name not in _names(passes):
