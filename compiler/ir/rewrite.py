@@ -316,7 +316,7 @@ def merge_types(a: ir.Type, b: ir.Type) -> ir.Type | None:
 def _ends_block(operation: ir.Operation) -> bool:
     """Whether the op hands its operands to what is outside, which knows their exact types."""
     op = view(operation)
-    return op is None or op.TERMINATOR
+    return op is None or not op.results
 
 
 def walk(module: Module) -> Iterable[ir.Operation]:

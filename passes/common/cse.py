@@ -40,7 +40,7 @@ def _merge_region(
             for inner in operation.regions:
                 _merge_region(inner, known, rewriter, stats)
             op = view(operation)
-            if op is None or not op.PURE or op.TERMINATOR or not op.results or operation.regions:
+            if op is None or not op.PURE or not op.results or operation.regions:
                 continue
             kept = known.setdefault(_key(operation), operation)
             if kept is operation:

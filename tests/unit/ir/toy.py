@@ -1,6 +1,5 @@
 """A toy dialect: ops whose results have the type of the first operand."""
 
-from typing import ClassVar
 
 from torch_mlir import ir
 
@@ -74,8 +73,6 @@ class Holder(Toy):
 
 @toy.op("yield", pure=False)
 class Yield(Op):
-    TERMINATOR: ClassVar[bool] = True
-
     values: Operands
 
 
