@@ -152,7 +152,8 @@ def extent(
         sizes: values of the problem's symbols: integers or anything with integer arithmetic.
     """
     queries, *batch = (resolve(s, sizes or {}) for s in (problem.queries, *problem.batch))
-    return prod(batch) * -(-queries // (schedule.vectors * target.lanes(problem.bits)))
+    width = schedule.vectors * target.lanes(problem.bits)
+    return prod(batch) * ((queries + (width - 1)) // width)
 
 
 def scratch_bytes(

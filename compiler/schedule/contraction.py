@@ -165,8 +165,8 @@ def extent(
     """
     del target
     m, n, *batch = (resolve(size, sizes or {}) for size in (problem.m, problem.n, *problem.batch))
-    columns = 1 if schedule.kind == "dot" else -(-n // schedule.n_block)
-    return prod(batch) * -(-m // schedule.m_block) * columns
+    columns = 1 if schedule.kind == "dot" else (n + (schedule.n_block - 1)) // schedule.n_block
+    return prod(batch) * ((m + (schedule.m_block - 1)) // schedule.m_block) * columns
 
 
 def scratch_bytes(

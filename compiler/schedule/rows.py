@@ -115,7 +115,8 @@ def extent(
     outer, inner = (resolve(size, sizes or {}) for size in (problem.outer, problem.inner))
     if problem.is_contiguous:
         return outer
-    return outer * -(-inner // (schedule.vectors * target.lanes(problem.bits)))
+    width = schedule.vectors * target.lanes(problem.bits)
+    return outer * ((inner + (width - 1)) // width)
 
 
 def scratch_bytes(problem: RowProblem, schedule: RowSchedule, target: TargetNumbers) -> int:
