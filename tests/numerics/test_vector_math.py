@@ -4,11 +4,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bench.accuracy import DTYPES, REFERENCES, errors, evaluate, worst
+from bench.accuracy import DTYPES, REFERENCES, errors, evaluate, samples, worst
 from bench.native import NativeKernel, runnable_targets
 from xcompile.compiler.codegen.cpu import casts
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature
 from xcompile.compiler.codegen.cpu.elementary import MATH
+from xcompile.dialects.nn.numeric import to_integer
 
 BOUNDS = {
     "acos": 1.5,
@@ -158,6 +159,17 @@ NUMPY = {"f64": "f8", "f32": "f4", "f16": "f2", "bf16": ml_dtypes.bfloat16, "boo
 }
 
 
+@pytest.mark.parametrize("target", ["i8", "u16", "i32", "u32", "i64", "u64"])
+@pytest.mark.parametrize("source", ["f32", "f64", "f16", "bf16"])
+def test_casts_to_integers_agree_with_the_reference_over_all_exponents(
+    source: str, target: str
+) -> None:
+    with np.errstate(all="ignore"):
+        x = samples("f64" if source == "f64" else "f32", 3).astype(NUMPY[source])
+    expected = to_integer(x, np.dtype(NUMPY[target]))
+    np.testing.assert_array_equal(convert(x, source, target), expected)
+
+
 def convert(x: np.ndarray, source: str, target: str, lanes: int = 8) -> np.ndarray:
     builder = Builder()
     signature = Signature((casts.storage(source), casts.storage(target)))
@@ -179,11 +191,13 @@ def convert(x: np.ndarray, source: str, target: str, lanes: int = 8) -> np.ndarr
     [
         ("f32", "i8", [300, NAN, INF, -INF, 50, -50], [44, 0, 0, 0, 50, -50]),
         ("f32", "u8", [300, NAN, INF, -1.9, 255.9], [44, 0, 0, 255, 255]),
-        ("f32", "i32", [NAN, 3e9, -3e9, -1.5, 2147483520], [-(2**31)] * 3 + [-1, 2147483520]),
-        ("f64", "i32", [2147483647.5, -2147483648.5, 2147483648.0], [2147483647, -(2**31), -(2**31)]),
+        ("f32", "i32", [NAN, 3e9, -3e9, -1.5, INF], [0, 3000000000 - 2**32, 2**32 - 3000000000, -1, 0]),
+        ("f32", "i32", [2.0**31, -(2.0**31), 1.5 * 2.0**32, 2.0**63], [-(2**31), -(2**31), -(2**31), 0]),
+        ("f64", "i32", [2147483647.5, -2147483649.5, 2.0**40 + 7.9], [2147483647, 2147483647, 7]),
+        ("f64", "i16", [-65537.5, 40000.0], [-1, 40000 - 65536]),
         ("f32", "u32", [4e9, -1.0, NAN], [4000000000, 2**32 - 1, 0]),
-        ("f32", "i64", [1e18, NAN, INF, -2.5], [999999984306749440, -(2**63), -(2**63), -2]),
-        ("f64", "u64", [1.5 * 2**63, 2.0**64, 3.7], [3 * 2**62, 0, 3]),
+        ("f32", "i64", [1e18, NAN, INF, -2.5], [999999984306749440, 0, 0, -2]),
+        ("f64", "u64", [1.5 * 2**63, 2.0**64, 3.7, -1.0, NAN], [3 * 2**62, 0, 3, 2**64 - 1, 0]),
         ("f32", "f16", [65504, 65519.99, 65520, 1e-8, 2049, -1e6], [65504, 65504, INF, 0, 2048, -INF]),
         ("f32", "bf16", [1.00390625, 1.01171875, 3.4e38, NAN], [1, 1.015625, INF, NAN]),
         ("f64", "f16", [1 + 2**-11 + 2**-40, 1 + 2**-11, NAN], [1 + 2**-10, 1, NAN]),
@@ -204,7 +218,7 @@ def test_casts(source: str, target: str, values: list[float], expected: list[flo
         x = np.array(values).astype(NUMPY[source])
     for lanes in (8, 0):
         result = convert(x, source, target, lanes)
-        wanted = np.array(expected).astype(NUMPY[target])
+        wanted = np.array(expected, object).astype(NUMPY[target])
         if target == "bf16":  # numpy does not know its NaN
             result, wanted = result.astype(np.float32), wanted.astype(np.float32)
         np.testing.assert_array_equal(result, wanted)

@@ -4,11 +4,8 @@ Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool"; a bool is 
 are signless ones in the IR. The rules, where ONNX leaves them open:
 
 - float to float rounds to nearest even; too large is infinity.
-- float to a signed integer of up to 32 bits, or unsigned of up to 16: truncate toward zero to int32 and keep the
-  low bits; what does not fit int32 (NaN and infinities too) becomes -2^31, whose low bits are 0 for 8 and 16 bits.
-  So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
-- to int64, uint32 and uint64 the same through int64, with -2^63. A uint64 of 2^63 and more is exact,
-  one that is too large is 0.
+- float to integer truncates toward zero to 64 bits and keeps the low bits; NaN, infinities and what does not fit
+  64 bits become 0. So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
 - integer to integer keeps the low bits; to bool is "not zero", and NaN is true.
 - integer to f16 or bf16 goes through float32, f64 to these does not round twice.
 """
@@ -135,29 +132,35 @@ def _float_to_int(b: Builder, x: Value, source: str, target: str, lanes: int) ->
         x, source = _float_to_float(b, x, source, "f32", lanes), "f32"
     if target == "u64":
         return _to_unsigned_long(b, x, source, lanes)
-    wide = "i64" if target in ("i64", "u32") else "i32"
-    return _resize(b, _truncate(b, x, source, wide, lanes), wide, target, lanes)
+    if target == "i64":
+        safe = _or_zero(b, x, source, 2.0**63, lanes)
+        return _convert(b, "arith.fptosi", safe, source, "i64", lanes)
+    return _resize(b, _low_word(b, x, source, lanes), "i32", target, lanes)
 
 
-def _truncate(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
-    """Toward zero to i32 or i64; what does not fit becomes the least integer."""
+def _or_zero(b: Builder, x: Value, source: str, top: float, lanes: int) -> Value:
+    """The number itself if it is in [-2^63, top), else 0."""
     m = Lanes(b, lanes, source)
-    top = 2.0 ** (bits(target) - 1)
-    # The first float at or below -2^(n-1) - 1 that does not fit, where there is one between the two.
-    exact = source == "f64" and target == "i32"
-    above = m.compare("ogt", x, m.const(-top - 1)) if exact else m.compare("oge", x, m.const(-top))
-    fits = m.both(above, m.compare("olt", x, m.const(top)))
-    safe = m.select(fits, x, m.const(0.0))
-    value = _convert(b, "arith.fptosi", safe, source, target, lanes)
-    least = b.int_constant(-(1 << (bits(target) - 1)), target, lanes)
-    return m.select(fits, value, least, target)
+    fits = m.both(m.compare("oge", x, m.const(-(2.0**63))), m.compare("olt", x, m.const(top)))
+    return m.select(fits, x, m.const(0.0))
+
+
+def _low_word(b: Builder, x: Value, source: str, lanes: int) -> Value:
+    """The low 32 bits of x truncated to 64: x less a multiple of 2^32, all in exact float arithmetic."""
+    m = Lanes(b, lanes, source)
+    whole = m.unary("math.trunc", _or_zero(b, x, source, 2.0**63, lanes))
+    turns = m.unary("math.roundeven", m.mul(whole, m.const(2.0**-32)))
+    rest = m.fma(turns, m.const(-(2.0**32)), whole)
+    over = m.compare("oge", rest, m.const(2.0**31))
+    rest = m.select(over, m.sub(rest, m.const(2.0**32)), rest)
+    return _convert(b, "arith.fptosi", rest, source, "i32", lanes)
 
 
 def _to_unsigned_long(b: Builder, x: Value, source: str, lanes: int) -> Value:
     m = Lanes(b, lanes, source)
-    top = m.const(2.0**63)
-    large = m.compare("oge", x, top)
-    low = m.select(large, m.sub(x, top), x)
-    value = _truncate(b, low, source, "i64", lanes)
+    safe, top = _or_zero(b, x, source, 2.0**64, lanes), m.const(2.0**63)
+    large = m.compare("oge", safe, top)
+    low = m.select(large, m.sub(safe, top), safe)
+    value = _convert(b, "arith.fptosi", low, source, "i64", lanes)
     sign = b.int_constant(-(1 << 63), "i64", lanes)
     return m.select(large, b.binary("arith.xori", value, sign, lanes, "i64"), value, "i64")
