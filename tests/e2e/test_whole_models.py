@@ -1,0 +1,122 @@
+"""Whole models: right, the same for any number of threads, in little memory."""
+
+import numpy as np
+import pytest
+
+import xcompile
+from tests.e2e.networks import Network, reference, residual_network
+from xcompile.compiler.driver import worker_pool
+from xcompile.compiler.support.dims import evaluate
+from xcompile.compiler.support.options import Options
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with worker_pool(Options()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def residual(pool):
+    model = residual_network()
+    return model, xcompile.compile(model, pool=pool)
+
+
+def image(batch, seed=0, size=16):
+    return np.random.default_rng(seed).standard_normal((batch, 3, size, size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_one_artifact_serves_all_batch_sizes(residual, batch):
+    model, compiled = residual
+    x = image(batch)
+    np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_poisoned_arena_changes_nothing(residual):
+    _, compiled = residual
+    poisoned = compiled.artifact.load(poison=True)
+    x = image(2)
+    np.testing.assert_array_equal(poisoned.run([x])[compiled.outputs[0].name], compiled(x))
+
+
+def test_results_are_the_same_bits_for_1_2_and_7_threads(residual):
+    _, compiled = residual
+    x = image(5)
+    found = [compiled.artifact.load(threads=t).run([x])[compiled.outputs[0].name] for t in (1, 2, 7)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_there_is_no_layout_conversion_between_convolutions(residual):
+    _, compiled = residual
+    families = [facts.family for facts in compiled.artifact.kernels.values()]
+    assert families.count("map") == 1  # the concatenation of a batch that may be more than 1
+
+
+def live_bytes(program, size_of):
+    """The most bytes of the arena in use at once, from the launches alone: an offset lives from first to last use."""
+    touched = [[size_of(p.offset) for p in step.places if p.space == "arena"] for step in program.steps]
+    found = 0
+    for step in range(len(touched)):
+        before = {o for s in touched[: step + 1] for o in s}
+        after = {o for s in touched[step:] for o in s}
+        found = max(found, len(before & after))
+    return found
+
+
+def test_the_arena_of_a_static_chain_holds_two_images(pool):
+    n = Network()
+    v = n("Conv", "x", n.weight(16, 3, 3, 3), pads=[1, 1, 1, 1])
+    for _ in range(6):
+        v = n("Conv", v, n.weight(16, 16, 3, 3), pads=[1, 1, 1, 1])
+    compiled = xcompile.compile(n.model({"x": ("FLOAT", [1, 3, 32, 32])}, {v: ("FLOAT", [1, 16, 32, 32])}), pool=pool)
+    program = compiled.artifact.program
+    assert live_bytes(program, lambda d: evaluate(d, {})) == 2
+    assert program.arena == 2 * 16 * 32 * 32 * 4
+
+
+def test_concatenations_of_one_image_are_made_in_place(pool):
+    n = Network()
+    a = n("Conv", "x", n.weight(16, 16, 1, 1))
+    b = n("Conv", "x", n.weight(32, 16, 1, 1))
+    y = n("Conv", n("Concat", a, b, axis=1), n.weight(16, 48, 1, 1))
+    model = n.model({"x": ("FLOAT", [1, 16, 8, 8])}, {y: ("FLOAT", [1, 16, 8, 8])})
+    compiled = xcompile.compile(model, target="x86-avx2", pool=pool)
+    assert not [s for s in compiled.artifact.program.steps if "Concat" in s.node]
+    x = np.random.default_rng(1).standard_normal((1, 16, 8, 8)).astype(np.float32)
+    np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_that_are_inputs_constants_views_and_duplicates(pool):
+    n = Network()
+    y = n("Relu", "x")
+    flat = n("Flatten", y)
+    kept = n("Identity", n.constant(np.arange(3, dtype=np.float32)))
+    same = n("Identity", "x")
+    shape = n("Shape", "x")
+    model = n.model(
+        {"x": ("FLOAT", ["N", 4])},
+        {
+            y: ("FLOAT", ["N", 4]), flat: ("FLOAT", ["N", 4]), kept: ("FLOAT", [3]), same: ("FLOAT", ["N", 4]),
+            shape: ("INT64", [2]),
+        },
+    )  # fmt: skip
+    compiled = xcompile.compile(model, pool=pool)
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    found = list(compiled.run([x]).values())
+    relu = np.maximum(x, 0)
+    for got, expected in zip(found, [relu, relu, np.arange(3, dtype=np.float32), x, np.array([1, 4])], strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_size_above_what_the_model_can_take_is_refused_by_name(pool):
+    n = Network()
+    table = n.constant(np.arange(8, dtype=np.float32).reshape(1, 8))
+    length = n("Gather", n("Shape", "x"), n.constant(np.array([1])))
+    part = n("Slice", table, n.constant(np.array([0])), length, n.constant(np.array([1])))
+    y = n("Add", "x", part)
+    compiled = xcompile.compile(n.model({"x": ("FLOAT", ["N", "S"])}, {y: ("FLOAT", ["N", "S"])}), pool=pool)
+    np.testing.assert_array_equal(compiled(np.ones((1, 3), np.float32)), [[1, 2, 3]])
+    with pytest.raises(xcompile.RuntimeModelError, match="Add"):
+        compiled(np.ones((1, 9), np.float32))

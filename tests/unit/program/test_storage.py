@@ -1,0 +1,63 @@
+"""The arena planner, against a checker that knows only what overlapping means."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xcompile.compiler.codegen.program.storage import Life, place
+from xcompile.compiler.support.dims import evaluate, symbol
+
+lives = st.lists(
+    st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 8)).map(
+        lambda t: Life(t[0], t[1], t[1] + t[2])
+    ),
+    max_size=30,
+)
+
+
+def overlap(a, b):
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1]
+
+
+def live_at_once(found):
+    """The most bytes that are live at the same step, each rounded up to a cache line."""
+    steps = range(max((life.last for life in found), default=0) + 1)
+    return max(
+        (sum(-(-life.size // 64) * 64 for life in found if life.first <= s <= life.last) for s in steps), default=0
+    )
+
+
+@given(lives)
+def test_tensors_that_live_at_once_do_not_overlap(found):
+    offsets, total = place(found)
+    for i, a in enumerate(found):
+        assert offsets[i] % 64 == 0
+        assert offsets[i] + a.size <= total
+        for j, b in enumerate(found[:i]):
+            together = a.first <= b.last and b.first <= a.last
+            assert not (together and overlap((offsets[i], a.size), (offsets[j], b.size)))
+
+
+@given(lives)
+def test_the_arena_is_never_smaller_than_what_is_live_at_once(found):
+    _, total = place(found)
+    assert total >= live_at_once(found)
+
+
+def test_a_chain_of_equal_tensors_takes_two():
+    _, total = place([Life(640, i, i + 1) for i in range(10)])
+    assert total == 1280
+
+
+@given(lives, st.integers(1, 300))
+def test_symbolic_tensors_that_live_at_once_do_not_overlap(found, n):
+    size = symbol("N")
+    symbolic = [Life(size * life.size + 3, life.first, life.last) for life in found]
+    offsets, total = place(symbolic)
+    at = [evaluate(o, {"N": n}) for o in offsets]
+    bytes_of = [evaluate(life.size, {"N": n}) for life in symbolic]
+    for i, a in enumerate(symbolic):
+        assert at[i] % 64 == 0
+        assert at[i] + bytes_of[i] <= evaluate(total, {"N": n})
+        for j, b in enumerate(symbolic[:i]):
+            together = a.first <= b.last and b.first <= a.last
+            assert not (together and overlap((at[i], bytes_of[i]), (at[j], bytes_of[j])))
