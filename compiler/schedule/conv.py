@@ -38,7 +38,7 @@ __all__ = [
     "staged_floats",
 ]
 
-FEWEST_UNITS = 16
+UNITS_A_CORE = 4
 """The heuristic cuts images so that there are this many units, unless tiles would become small."""
 
 SMALL_TILE = 64
@@ -212,11 +212,12 @@ def _register_tile(
         target: the machine.
     """
     best, result, lanes = 0.0, (1, 1), target.lanes(32)
+    fewest = UNITS_A_CORE * target.cores
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2) // vectors - 1)
         panels = ceil(problem.oc / (vectors * lanes))
         computed = panels * vectors * panel_blocks(problem, vectors, lanes)
-        units = images * panels * max(1, image // SMALL_TILE) if image else FEWEST_UNITS
+        units = images * panels * max(1, image // SMALL_TILE) if image else fewest
         for pixels in range(1, most + 1):
             useful = 1 / computed
             if image and image < pixels:
@@ -224,7 +225,7 @@ def _register_tile(
             latency = min(1.0, pixels * vectors / CHAINS)
             loads = (pixels + vectors) / (pixels * vectors)
             fed = min(1.0, MOST_LOADS / loads) * (1 - 0.1 * loads)
-            parallel = min(1.0, units / FEWEST_UNITS)
+            parallel = min(1.0, units / fewest)
             score = useful * latency * fed * (0.75 + 0.25 * parallel)
             if score > best:
                 best, result = score, (pixels, vectors)
@@ -256,23 +257,25 @@ def _tile(
     """
     (oh, ow), window = _output(problem), problem.window
     if problem.layout == "plain":  # a row: constant distances are worth staging input rows twice
-        return 1, 16 * pixels if ow is None else _even(ow, 32 * pixels)
+        return 1, 16 * pixels if ow is None else _even(ow, 32 * pixels, pixels)
     steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
     budget = target.l2 if problem.is_pointwise else target.l2 // 2
     most = min(64 * pixels, max(pixels, budget // (pixel_bytes * steps[0] * steps[1])))
     if oh is not None and ow is not None:
-        most = min(most, max(SMALL_TILE, ceil(oh * ow / ceil(FEWEST_UNITS / panels))))
+        most = min(
+            most, max(SMALL_TILE, ceil(oh * ow / ceil(UNITS_A_CORE * target.cores / panels)))
+        )
     if oh == 1 and ow is None:
         return 1, min(16, max(1, most // pixels)) * pixels
-    tile_w = min(16, most) if ow is None else _even(ow, most)
+    tile_w = min(16, most) if ow is None else _even(ow, most, pixels if oh == 1 else 1)
     rows = max(1, most // tile_w)
     return min(16, rows) if oh is None else _even(oh, rows), tile_w
 
 
-def _even(size: int, most: int) -> int:
-    """The size of parts, at most about `most`, that divide `size` evenly or nearly so."""
+def _even(size: int, most: int, step: int = 1) -> int:
+    """The size of parts, at most about `most`, that divide `size` evenly; else a multiple of `step`."""
     fewest = ceil(size / most)
     for parts in range(fewest, fewest + fewest // 2 + 2):
         if size % parts == 0:
             return size // parts
-    return ceil(size / fewest)
+    return min(size, ceil(size / fewest / step) * step)

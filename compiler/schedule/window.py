@@ -58,6 +58,9 @@ class Window:
 UNROLLED_COLUMNS = 5
 """The heuristic unrolls windows of at most this many columns."""
 
+UNITS_A_CORE = 4
+"""The heuristic cuts images into rows so that there are about this many units."""
+
 
 class BlockedWindow(Protocol):
     """A problem whose window slides over each channel of a blocked image."""
@@ -135,6 +138,9 @@ def window_heuristic(
         pixels = -(-columns // -(-columns // most))
     if isinstance(problem.h, int):
         height = problem.window.output(0, problem.h)
+        planes = -(-problem.c // target.lanes(32))
+        planes *= problem.n if isinstance(problem.n, int) else 1
+        rows = max(1, min(rows, planes * height // (UNITS_A_CORE * target.cores)))
         rows = -(-height // -(-height // rows))
     schedule = WindowSchedule(pixels, rows, unroll)
     schedule.check(problem, target)
