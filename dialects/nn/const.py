@@ -123,15 +123,17 @@ def _inline(array: np.ndarray, result: ir.Type, limit: int = INLINE_LIMIT) -> ir
     if array.dtype.kind == "c":  # the bindings cannot read complex elements back
         return None
     data = np.ascontiguousarray(array).reshape(-1)
-    if (
-        array.size > 1
-        and (data.view(np.uint8).reshape(array.size, -1) == data[:1].view(np.uint8)).all()
-    ):
+    if array.size > 1 and _is_uniform(data.view(np.uint8).reshape(array.size, -1)):
         data = data[:1]
     if data.size > limit:
         return None
     text = f'"0x{data.tobytes().hex()}"' if data.size else ""
     return ir.Attribute.parse(f"dense<{text}> : {result}")
+
+
+def _is_uniform(rows: np.ndarray) -> bool:
+    """Whether all rows are equal; most arrays are told by their first few."""
+    return bool((rows[:16] == rows[0]).all() and (rows == rows[0]).all())
 
 
 def const_of(value: Value) -> Const | None:
