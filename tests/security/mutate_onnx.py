@@ -8,6 +8,7 @@ import resource
 import sys
 
 import numpy as np
+import onnx
 from onnx import helper, numpy_helper
 
 from tests.unit.frontends.onnx_models import model
@@ -88,6 +89,86 @@ def mutate(data: bytes, seed: int) -> bytes:
         if not edited:
             return b""
     return bytes(edited)
+
+
+_NUMBERS = (0, 1, -1, 2, 3, -2, 7, 64, 2**31 - 1, -(2**31), 2**31, 2**40, 2**62, -(2**63), 2**63 - 1)
+_FLOATS = (0.0, -1.0, 0.5, 2.0, 1e30, -1e30, float("inf"), float("-inf"), float("nan"))
+
+
+def distort(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """One to three edits of the meaning: attributes, sizes, element types, operands, weights."""
+    chance = random.Random(seed)
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for _ in range(chance.randint(1, 3)):
+        chance.choice((_attribute, _attribute, _wiring, _input, _weight))(made.graph, chance)
+    return made
+
+
+def _attribute(graph: onnx.GraphProto, chance: random.Random) -> None:
+    attributes = [a for node in graph.node for a in node.attribute]
+    if not attributes:
+        return
+    attribute = chance.choice(attributes)
+    kind = onnx.AttributeProto
+    if attribute.type == kind.INT:
+        attribute.i = chance.choice(_NUMBERS)
+    elif attribute.type == kind.FLOAT:
+        attribute.f = chance.choice(_FLOATS)
+    elif attribute.type == kind.STRING:
+        attribute.s = chance.choice([b"", b"linear", b"\xff", attribute.s * 2])
+    elif attribute.type in (kind.INTS, kind.FLOATS):
+        values = attribute.ints if attribute.type == kind.INTS else attribute.floats
+        pool = _NUMBERS if attribute.type == kind.INTS else _FLOATS
+        edit = chance.randrange(3)
+        if edit == 0 and values:
+            values[chance.randrange(len(values))] = chance.choice(pool)
+        elif edit == 1 and values:
+            values.pop()
+        else:
+            values.append(chance.choice(pool))
+    elif attribute.type == kind.TENSOR:
+        attribute.t.data_type = chance.randrange(24)
+
+
+def _wiring(graph: onnx.GraphProto, chance: random.Random) -> None:
+    node = chance.choice(graph.node)
+    edit = chance.randrange(4)
+    if edit == 0 and node.input:
+        node.input[chance.randrange(len(node.input))] = ""
+    elif edit == 1 and node.input:
+        node.input.pop()
+    elif edit == 2 and len(node.input) > 1:
+        node.input[0], node.input[-1] = node.input[-1], node.input[0]
+    elif node.output:
+        node.output.append("more")
+
+
+def _input(graph: onnx.GraphProto, chance: random.Random) -> None:
+    if not graph.input:
+        return
+    kind = chance.choice(graph.input).type.tensor_type
+    edit = chance.randrange(4)
+    if edit == 0:
+        kind.elem_type = chance.randrange(24)
+    elif edit == 1 and kind.shape.dim:
+        kind.shape.dim[chance.randrange(len(kind.shape.dim))].dim_value = chance.choice(_NUMBERS)
+    elif edit == 2 and kind.shape.dim:
+        kind.shape.dim.pop()
+    else:
+        kind.shape.dim.add().dim_value = chance.choice(_NUMBERS)
+
+
+def _weight(graph: onnx.GraphProto, chance: random.Random) -> None:
+    """An input becomes a constant of strange numbers, such as a model's own axes or sizes may be."""
+    if not graph.input:
+        return
+    info = chance.choice(graph.input)
+    integer = info.type.tensor_type.elem_type == onnx.TensorProto.INT64
+    count = chance.randint(0, 4)
+    values = [chance.choice(_NUMBERS if integer else _FLOATS) for _ in range(count)]
+    dtype = np.int64 if integer else np.float32
+    graph.initializer.append(numpy_helper.from_array(np.array(values, dtype), info.name))
 
 
 def main(first: int, count: int) -> None:
