@@ -174,6 +174,8 @@ class ReverseSequence(NnOp):
     def verify(self) -> None:
         if {self.batch_axis, self.time_axis} != {0, 1}:
             raise self.error("XC2007", "batch and time are axes 0 and 1, in one order or the other")
+        if rank_of(self.x) < 2 or rank_of(self.lengths) != 1:
+            raise self.error("XC2003", "sequences have batch and time, and their lengths one axis")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = sizes.shape(self.x)

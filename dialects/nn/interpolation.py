@@ -113,7 +113,8 @@ def weighted_places(
     if exclude_outside:
         weights = np.where((places >= 0) & (places < size), weights, 0)
     if exclude_outside or shrink < 1:
-        weights = weights / weights.sum(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a place far outside has no weights
+            weights = weights / weights.sum(axis=1, keepdims=True)
     return np.clip(places, 0, size - 1).astype(np.int64), weights
 
 

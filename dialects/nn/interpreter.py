@@ -105,7 +105,8 @@ def _execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndar
         results: Any = op.array(module.weights)
     else:
         try:
-            results = op.reference(*_operands(op, known))
+            with np.errstate(all="ignore"):  # infinities and NaN are results like others
+                results = op.reference(*_operands(op, known))
         except CompileError as error:
             error.node = error.node or node
             raise
@@ -113,6 +114,12 @@ def _execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndar
             raise CompileError("XC2011", f"{op.NAME} fails: {error}", node=node) from error
     if not isinstance(results, tuple | list):
         results = (results,)
+    if len(results) != len(operation.results):
+        raise CompileError(
+            "XC2011",
+            f"{op.NAME} gives {len(results)} of {len(operation.results)} results",
+            node=node,
+        )
     for value, array in zip(operation.results, results, strict=True):
         array = np.asarray(array)
         _check_shape(value, array, f"a result of {op.NAME}", node)

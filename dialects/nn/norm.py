@@ -230,7 +230,8 @@ class Lrn(Norm):
         channel = np.arange(x.shape[1])
         ends = np.minimum(channel + after + 1, x.shape[1])
         sums = total[:, ends] - total[:, np.maximum(channel - before, 0)]
-        return rounded(wide / (self.k + self.alpha / self.size * sums) ** self.beta, x.dtype)
+        with np.errstate(all="ignore"):
+            return rounded(wide / (self.k + self.alpha / self.size * sums) ** self.beta, x.dtype)
 
 
 @nn.op("lp_norm")

@@ -59,6 +59,11 @@ class Resize(NnOp):
             raise self.error("XC2006", f"axes {self.axes} are not distinct axes of rank {rank}")
         if sum(v is not None for v in (self.sizes, self.scales, self.factors)) != 1:
             raise self.error("XC2007", "resize needs either sizes or scales")
+        for operand in (self.sizes, self.scales, self.roi):
+            if operand is not None and rank_of(operand) != 1:
+                raise self.error(
+                    "XC2003", f"sizes, scales or region of rank {rank_of(operand)}, not 1"
+                )
         for value, words in (
             (self.mode, MODES),
             (self.coordinates, COORDINATES),

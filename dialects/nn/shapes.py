@@ -152,9 +152,8 @@ def _small_content(op: NnOp, sizes: _Sizes) -> Shape | None:
         content = op.content(sizes)
     except (DimTooComplexError, ZeroDivisionError):
         return None
-    if content is None:
-        return None
-    assert len(content) == (shape[0] if shape else 1), f"{op.NAME}: {content} for shape {shape}"
+    if content is None or len(content) != (shape[0] if shape else 1):
+        return None  # another number of elements fails a check when the model runs
     dtype = dtype_of(op.operation.results[0])
     return content if all(_holds(dtype, element) for element in content) else None
 

@@ -112,7 +112,11 @@ def split(node: NodeContext) -> list[Value]:
     """The lengths are an attribute before opset 13, then an input."""
     given = node.attr("split", None) if node.opset < 13 else None
     lengths = node.optional(1) if given is None else _ints(node, given)
-    count = node.attr("num_outputs", node.outputs)
+    count = node.outputs
+    if count < 1 or node.attr("num_outputs", count) != count:
+        raise node.error(
+            "XC2007", f"num_outputs of Split is not {count}, the number of its outputs"
+        )
     made = node.make(
         slicing.Split,
         results=count,

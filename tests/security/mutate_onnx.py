@@ -3,17 +3,22 @@
 python -m tests.security.mutate_onnx FIRST COUNT
 """
 
+import itertools
 import random
 import resource
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tests.e2e.onnx_node_cases import node_cases
 from tests.unit.frontends.onnx_models import model
+from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.support.errors import CompileError
 from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.frontends.onnx.registry import load_converters
 
 _MEMORY = 4 * 2**30
 _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF, 0xFE)
@@ -91,7 +96,23 @@ def mutate(data: bytes, seed: int) -> bytes:
     return bytes(edited)
 
 
-_NUMBERS = (0, 1, -1, 2, 3, -2, 7, 64, 2**31 - 1, -(2**31), 2**31, 2**40, 2**62, -(2**63), 2**63 - 1)
+_NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    -2,
+    7,
+    64,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**40,
+    2**62,
+    -(2**63),
+    2**63 - 1,
+)
 _FLOATS = (0.0, -1.0, 0.5, 2.0, 1e30, -1e30, float("inf"), float("-inf"), float("nan"))
 
 
@@ -171,22 +192,42 @@ def _weight(graph: onnx.GraphProto, chance: random.Random) -> None:
     graph.initializer.append(numpy_helper.from_array(np.array(values, dtype), info.name))
 
 
-def main(first: int, count: int) -> None:
-    """Import the mutations `first` to `first + count` and print how they ended."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+def mutations(first: int, count: int) -> Iterator[tuple[str, bytes]]:
+    """Mutated bytes of the small model and the seeds they come from."""
     data = seed_model()
-    import_onnx(data)
-    refused = 0
     for seed in range(first, first + count):
+        yield f"bytes {seed}", mutate(data, seed)
+
+
+def distortions(first: int, count: int) -> Iterator[tuple[str, bytes]]:
+    """`count` distortions of each node case of the ONNX backend suite."""
+    for seed, (index, case) in itertools.product(
+        range(first, first + count), enumerate(node_cases())
+    ):
+        yield (
+            f"case {seed} {case.name}",
+            distort(case.model, seed * 10_000 + index).SerializeToString(),
+        )
+
+
+def main(kind: str, first: int, count: int) -> None:
+    """Import mutated or distorted models and print how they ended."""
+    models = distortions(first, count) if kind == "cases" else mutations(first, count)
+    load_converters()
+    context = new_context()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    done = refused = 0
+    for name, data in models:
+        done += 1
         try:
-            import_onnx(mutate(data, seed))
+            import_onnx(data, context=context)
         except CompileError:
             refused += 1
         except BaseException:
-            print(f"seed {seed}", flush=True)
+            print(name, flush=True)
             raise
-    print(f"refused {refused} of {count}")
+    print(f"refused {refused} of {done}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
