@@ -127,7 +127,9 @@ class Slice(NnOp):
     def verify(self) -> None:
         for operand in (self.starts, self.ends, self.axes, self.steps):
             if operand is not None and rank_of(operand) != 1:
-                raise self.error("XC2003", "starts, ends, axes and steps of a slice have one axis each")
+                raise self.error(
+                    "XC2003", "starts, ends, axes and steps of a slice have one axis each"
+                )
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
