@@ -53,11 +53,11 @@ def failure(case: NodeCase) -> str | None:
         for inputs, expected in case.data:
             results = interpret(module, inputs)
             for actual, wanted, shape in zip(results, expected, shapes, strict=True):
-                problem = _difference(actual, np.asarray(wanted), case) or _misfit(actual, shape)
+                problem = difference(actual, np.asarray(wanted), case) or _misfit(actual, shape)
                 if problem:
                     return problem
     except CompileError as error:
-        return _short(error)
+        return short(error)
     return None
 
 
@@ -75,7 +75,8 @@ def _misfit(actual: np.ndarray, shape: tuple[Dim, ...]) -> str | None:
     return None if fits else f"inferred {shape} for {list(actual.shape)}"
 
 
-def _difference(actual: np.ndarray, wanted: np.ndarray, case: NodeCase) -> str | None:
+def difference(actual: np.ndarray, wanted: np.ndarray, case: NodeCase) -> str | None:
+    """How a result differs from the expected one, by the tolerances of the case; None when it does not."""
     if actual.dtype != wanted.dtype or actual.shape != wanted.shape:
         return f"gives {actual.dtype}{list(actual.shape)} for {wanted.dtype}{list(wanted.shape)}"
     if actual.dtype.kind in "biu":
@@ -87,7 +88,8 @@ def _difference(actual: np.ndarray, wanted: np.ndarray, case: NodeCase) -> str |
     return None if close.all() else "wrong values"
 
 
-def _short(error: CompileError) -> str:
+def short(error: CompileError) -> str:
+    """An error in at most 100 characters."""
     text = f"{error.code} {error.message}"
     if "not supported: " in text:
         parts = error.message.split("not supported: ")[1].split(" | ")
@@ -95,15 +97,15 @@ def _short(error: CompileError) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def read_ledger() -> dict[str, str]:
+def read_ledger(ledger: Path = LEDGER) -> dict[str, str]:
     """Case names and reasons."""
-    lines = LEDGER.read_text().splitlines()
+    lines = ledger.read_text().splitlines() if ledger.exists() else []
     return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
-def write_ledger(entries: dict[str, str]) -> None:
+def write_ledger(entries: dict[str, str], ledger: Path = LEDGER, head: str = _HEAD) -> None:
     """Replace the ledger; a reason that somebody has written stays."""
-    LEDGER.write_text(_HEAD + "".join(f"{name}: {entries[name]}\n" for name in sorted(entries)))
+    ledger.write_text(head + "".join(f"{name}: {entries[name]}\n" for name in sorted(entries)))
 
 
 def failures(cases: Sequence[NodeCase]) -> dict[str, str]:

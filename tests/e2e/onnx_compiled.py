@@ -1,0 +1,153 @@
+"""What becomes of each node case of the ONNX backend suite when it is compiled and run.
+
+python -m tests.e2e.onnx_compiled [WORD...]   run the cases whose names have one of the words; how they differ from the ledger
+python -m tests.e2e.onnx_compiled --shrink    take cases that pass now out of the ledger
+python -m tests.e2e.onnx_compiled --rewrite   write the ledger anew
+
+A case is right or is refused with an error code; wrong results are never listed. Cases run in processes of their
+own: one that crashes is one failing case.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from tests.e2e.onnx_node_cases import NodeCase, node_cases
+from tests.e2e.onnx_reference import difference, read_ledger, short, write_ledger
+from xcompile.compiler.api import compile as compile_model
+from xcompile.compiler.driver import worker_pool
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.options import Options
+from xcompile.compiler.worker.pool import WorkerPool
+from xcompile.runtime.errors import RuntimeModelError
+
+LEDGER = Path(__file__).with_name("onnx_compiled_ledger.txt")
+
+_HEAD = """\
+# Node cases of the ONNX backend suite that are not compiled, and why: each is refused with a code.
+# This list may only shrink: python -m tests.e2e.onnx_compiled --shrink
+"""
+_ROOT = Path(__file__).parents[2]
+_SECONDS = 300
+
+
+def failure(case: NodeCase, pool: WorkerPool) -> str | None:
+    """Why a compiled case is not right, beginning with a code when it is refused; None when it is right."""
+    try:
+        model = compile_model(case.model, pool=pool, threads=1)
+        for inputs, expected in case.data:
+            results = model.executable.run([np.asarray(value) for value in inputs])
+            for actual, wanted in zip(results.values(), expected, strict=True):
+                problem = difference(np.asarray(actual), np.asarray(wanted), case)
+                if problem:
+                    return problem
+    except CompileError as error:
+        return short(error)
+    except RuntimeModelError as error:
+        return f"at run time: {error}"[:100]
+    return None
+
+
+class _Server:
+    """A process that runs cases by name; it is started again after a crash."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def outcome(self, name: str) -> str | None:
+        """Why the case fails; None when it passes."""
+        process = self._started()
+        assert process.stdin and process.stdout
+        process.stdin.write(name + "\n")
+        process.stdin.flush()
+        alarm = threading.Timer(_SECONDS, process.kill)
+        alarm.start()
+        line = process.stdout.readline()
+        alarm.cancel()
+        if line:
+            return json.loads(line)
+        status = process.wait()
+        self._process = None
+        return f"the process ended with status {status}"
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve"],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        return self._process
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+
+def failures(cases: Sequence[NodeCase], processes: int = 2) -> dict[str, str]:
+    """The failing cases and why, found by so many processes at a time."""
+    servers = [_Server() for _ in range(processes)]
+    local = iter(servers)
+    mine = threading.local()
+
+    def take() -> None:
+        mine.server = next(local)
+
+    try:
+        with ThreadPoolExecutor(processes, initializer=take) as threads:
+            found = threads.map(lambda case: mine.server.outcome(case.name), cases)
+            return {case.name: why for case, why in zip(cases, found, strict=True) if why}
+    finally:
+        for server in servers:
+            server.close()
+
+
+def is_refusal(why: str) -> bool:
+    """Whether a failure is an error with a code and not a wrong result or a crash."""
+    return why.startswith("XC") and not why.startswith(("XC4004", "XC4009"))
+
+
+def _serve() -> None:
+    """Answer each name on standard input with the outcome, as JSON, on standard output."""
+    cases = {case.name: case for case in node_cases()}
+    answers, sys.stdout = sys.stdout, sys.stderr
+    with worker_pool(Options()) as pool:
+        for line in sys.stdin:
+            try:
+                answer = failure(cases[line.strip()], pool)
+            except Exception as error:  # whatever goes wrong is this case's outcome
+                answer = f"{type(error).__name__}: {error}"[:200]
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Compare, and change the ledger when asked to."""
+    if "--serve" in arguments:
+        _serve()
+        return
+    words = [a for a in arguments if not a.startswith("-")]
+    cases = [c for c in node_cases() if not words or any(w in c.name for w in words)]
+    found, ledger = failures(cases), read_ledger(LEDGER)
+    passing = [c.name for c in cases if c.name in ledger and c.name not in found]
+    fresh = {name: why for name, why in found.items() if name not in ledger}
+    wrong = {name: why for name, why in found.items() if not is_refusal(why)}
+    if "--rewrite" in arguments:
+        write_ledger({n: w for n, w in found.items() if is_refusal(w)}, LEDGER, _HEAD)
+    elif "--shrink" in arguments:
+        kept = {name: why for name, why in ledger.items() if name not in passing}
+        write_ledger(kept, LEDGER, _HEAD)
+    print(f"{len(cases)} cases, {len(found)} fail, {len(wrong)} of them without a code")
+    print(f"listed and passing: {passing}")
+    print("failing and not listed:", *(f"{n}: {w}" for n, w in fresh.items()), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
