@@ -79,7 +79,7 @@ class _Server:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name if __spec__ else __name__, "--serve"],
+                [sys.executable, "-m", "tests.e2e.onnx_compiled", "--serve"],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

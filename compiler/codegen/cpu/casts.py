@@ -1,16 +1,17 @@
 """Conversions between all element types, the same on every target.
 
-Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool"; a bool is an i8 of 0 or 1, unsigned integers
-are signless ones in the IR. The rules, where ONNX leaves them open:
+Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 i4 u64 u32 u16 u8 u4 bool" and the 8-bit floats (see `float8.py`); a bool is
+an i8 of 0 or 1, an 8-bit float its bits as i8, unsigned integers are signless ones in the IR. The rules, where ONNX leaves them open:
 
 - float to float rounds to nearest even; too large is infinity.
 - float to integer truncates toward zero to 64 bits and keeps the low bits; NaN, infinities and what does not fit
   64 bits become 0. So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
 - integer to integer keeps the low bits; to bool is "not zero", and NaN is true.
-- integer to f16 or bf16 goes through float32, f64 to these does not round twice.
+- integer to f16, bf16 or an 8-bit float goes through float32, f64 to these does not round twice.
 """
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.float8 import FORMATS, decode, encode
 from xcompile.compiler.codegen.cpu.lanes import Lanes
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -27,10 +28,17 @@ def bits(dtype: str) -> int:
     return _BITS.get(dtype) or int(dtype[1:])
 
 
-def cast(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
-    """`x` of element type `source` as `target`; see the rules above."""
+def cast(
+    b: Builder, x: Value, source: str, target: str, lanes: int, *, saturate: bool = True
+) -> Value:
+    """`x` of element type `source` as `target`; see the rules above. `saturate` is for 8-bit floats."""
     if source == target:
         return x
+    if source in FORMATS:
+        return cast(b, decode(b, x, source, lanes), "f32", target, lanes, saturate=saturate)
+    if target in FORMATS:
+        wide = _round_to_odd(b, x, lanes) if source == "f64" else cast(b, x, source, "f32", lanes)
+        return encode(b, wide, target, lanes, saturate=saturate)
     if target == "bool":
         return _to_bool(b, x, source, lanes)
     if source in FLOATS and target in FLOATS:
@@ -40,6 +48,26 @@ def cast(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
     if target in FLOATS:
         return _int_to_float(b, x, source, target, lanes)
     return _resize(b, x, source, target, lanes)
+
+
+def convert(
+    b: Builder, x: Value, source: str, to: str, lanes: int, *, saturate: bool = True
+) -> Value:
+    """A cast between register values of any element types, as `nn.cast` means it."""
+    if source == to:
+        return x
+    if source == "i1":
+        x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
+    made = cast(b, x, _name(source), _name(to), lanes, saturate=saturate)
+    if to == "i1":
+        made = b.op(
+            f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"
+        )
+    return made
+
+
+def _name(dtype: str) -> str:
+    return "bool" if dtype == "i1" else dtype.replace("ui", "u")
 
 
 def _convert(b: Builder, op: str, x: Value, source: str, target: str, lanes: int) -> Value:

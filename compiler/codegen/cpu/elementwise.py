@@ -9,7 +9,7 @@ from typing import Any
 from xcompile.compiler.codegen.cpu import hyperbolic, power, trig
 from xcompile.compiler.codegen.cpu import math as m
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
-from xcompile.compiler.codegen.cpu.casts import cast
+from xcompile.compiler.codegen.cpu.casts import cast, convert
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
 from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
 from xcompile.compiler.ir.op import Op
@@ -256,25 +256,9 @@ def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 @pulls("nn.cast")
 def _cast(pull: Pull, op: Any, at: At) -> Value:
     source, to = dtype_of(op.x), op.to
-    return convert(pull.b, pull.value(op.x, at), source, to, pull.lanes)
-
-
-def convert(b: Builder, x: Value, source: str, to: str, lanes: int) -> Value:
-    """A cast between register values of any element types, as `nn.cast` means it."""
-    if source == to:
-        return x
-    if source == "i1":
-        x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
-    made = cast(b, x, _cast_name(source), _cast_name(to), lanes)
-    if to == "i1":
-        made = b.op(
-            f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"
-        )
-    return made
-
-
-def _cast_name(dtype: str) -> str:
-    return "bool" if dtype == "i1" else dtype.replace("ui", "u")
+    return convert(
+        pull.b, pull.value(op.x, at), source, to, pull.lanes, saturate=op.saturate
+    )
 
 
 # -- two operands ---------------------------------------------------------------------------------
@@ -322,7 +306,7 @@ def _integer_division(s: Scalars, x: Sequence[Value], *, remainder: bool) -> Val
 @_rule("mod")
 def _mod(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
     if s.float:
-        return s.op("arith.remf", *x)
+        return _float_remainder(s, x, fmod=op.fmod)
     result = _integer_division(s, x, remainder=True)
     if op.fmod or is_unsigned(s.dtype):
         return result
@@ -332,12 +316,27 @@ def _mod(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
     return s.select(wrong, s.add(result, x[1]), result)
 
 
+def _float_remainder(s: Scalars, x: Sequence[Value], *, fmod: bool) -> Value:
+    """The remainder with the sign of the dividend, or moved to that of the divisor."""
+    result = s.op("arith.remf", *x)
+    if fmod:
+        return result
+    zero, flag = s.const(0), vector_type(s.lanes, "i1")
+    signs = [s.compare("lt", v, zero) for v in (result, x[1])]
+    differs = s.b.op(f"arith.xori {signs[0]}, {signs[1]} : {flag}")
+    moved = s.select(differs, s.add(result, x[1]), result)
+    return s.select(s.compare("eq", result, zero), s.op("math.copysign", zero, x[1]), moved)
+
+
 @pulls("nn.pow")
 def _pow(pull: Pull, op: Any, at: At) -> Value:
     """Powers; small whole constant exponents of floats are products."""
     b, lanes = pull.b, pull.lanes
     shape = pull.sizes.shape(op.y)
     base, kind = pull.broadcast(op.a, at, shape), dtype_of(op.a)
+    if not is_float(kind) and not is_float(dtype_of(op.b)):
+        exponent = pull.broadcast(op.b, at, shape)
+        return _integer_power(Scalars(b, lanes, kind), base, exponent, dtype_of(op.b))
     wide = "f64" if kind == "f64" or not is_float(kind) else "f32"
     s = Scalars(b, lanes, wide)
     x = convert(b, base, kind, wide, lanes)
@@ -347,6 +346,27 @@ def _pow(pull: Pull, op: Any, at: At) -> Value:
         return convert(b, square if known == (2,) else s.mul(square, x), wide, kind, lanes)
     exponent = convert(b, pull.broadcast(op.b, at, shape), dtype_of(op.b), wide, lanes)
     return convert(b, power.pow(b, x, exponent, lanes, wide), wide, kind, lanes)
+
+
+def _integer_power(s: Scalars, base: Value, exponent: Value, dtype: str) -> Value:
+    """By squaring, wrapping; a negative exponent gives 1 / base^|exponent| toward zero, which is 0 for most bases."""
+    e = Scalars(s.b, s.lanes, dtype)
+    negative = None if is_unsigned(dtype) else e.compare("lt", exponent, e.const(0))
+    if negative is not None:
+        exponent = e.select(negative, e.sub(e.const(0), exponent), exponent)
+
+    def square(_: object, carried: list[Value]) -> Sequence[Value]:
+        power, factor, rest = carried
+        odd = e.compare("ne", e.op("arith.andi", rest, e.const(1)), e.const(0))
+        power = s.select(odd, s.mul(power, factor), power)
+        return [power, s.mul(factor, factor), e.op("arith.shrui", rest, e.const(1))]
+
+    types = [s.type, s.type, e.type]
+    power = s.b.reduce(0, bits_of(dtype), 1, [s.const(1), base, exponent], types, square)[0]
+    if negative is None:
+        return power
+    inverse = _integer_division(s, [s.const(1), power], remainder=False)
+    return s.select(negative, inverse, power)
 
 
 @_rule("maximum")
@@ -383,10 +403,15 @@ def _bits(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 @_rule("bit_shift")
 def _bit_shift(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
-    width = bits_of(s.dtype)
-    by = s.op("arith.minui", x[1], s.const(width - 1))
-    shifted = s.op("arith.shli" if op.left else "arith.shrui", x[0], by)
-    return s.select(s.compare("ge", x[1], s.const(width)), s.const(0), shifted)
+    """Shifts by less than 0 or by the width and more leave nothing but the sign."""
+    most = s.const(bits_of(s.dtype) - 1)
+    by = s.op("arith.minui", x[1], most)  # a negative shift is a huge unsigned one
+    beyond = s.op("arith.cmpi ugt,", x[1], most)
+    if op.left:
+        return s.select(beyond, s.const(0), s.op("arith.shli", x[0], by))
+    if is_unsigned(s.dtype):
+        return s.select(beyond, s.const(0), s.op("arith.shrui", x[0], by))
+    return s.op("arith.shrsi", x[0], by)  # by the width less one is by more: only the sign stays
 
 
 # -- three operands -------------------------------------------------------------------------------

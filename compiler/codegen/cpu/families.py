@@ -55,7 +55,7 @@ def plan(kernel: Kernel, *, node: str | None = None) -> Plan:
         except NoMatch as reason:
             reasons.append(f"{family.name}: {reason}")
     raise CompileError(
-        "XC4010", f"no kernel family takes this kernel ({'; '.join(reasons)})", node=node
+        "XC4010", f"no kernel family takes this kernel ({'; '.join(reversed(reasons))})", node=node
     )
 
 

@@ -27,8 +27,8 @@ from xcompile.dialects.nn.kinds import is_elementwise
 class Axis:
     """One loop over the result: the logical axis it drives and its extent.
 
-    Neighbouring axes that every operand walks in the same way are one loop, driven by the last of them while the others
-    stand at 0: offsets are linear, so the sum is the same.
+    Neighbouring axes that every operand walks in the same way are one loop, driven by the last of them that is longer
+    than 1 while the others stand at 0: offsets are linear, so the sum is the same.
     """
 
     axis: int
@@ -135,13 +135,21 @@ class MapPlan:
         first = 2 if self._layout.block else 0
         if layouts - {self._layout, Layout()}:
             return self._plain_axes(shape)
-        axes = list(self._plain_axes(shape))
-        merged: list[Axis] = []
-        for axis in axes:
-            if merged and axis.axis - 1 >= first and self._walk_alike(operands, shape, axis.axis):
-                axis = Axis(axis.axis, merged.pop().extent * axis.extent)
-            merged.append(axis)
-        return tuple(merged)
+        groups: list[list[int]] = []
+        for axis in self._plain_axes(shape):
+            together = [*groups[-1], axis.axis] if groups and axis.axis - 1 >= first else []
+            if together and self._walk_alike(operands, shape, together):
+                groups[-1] = together
+            else:
+                groups.append([axis.axis])
+        plain = {axis.axis: axis for axis in self._plain_axes(shape)}
+        return tuple(self._merged([plain[i] for i in group]) for group in groups)
+
+    @staticmethod
+    def _merged(axes: Sequence[Axis]) -> Axis:
+        """One loop over neighbouring axes; an axis of size 1 cannot drive it, for its coordinate is always 0."""
+        driver = next((a for a in reversed(axes) if a.extent != 1), axes[-1])
+        return Axis(driver.axis, product(a.extent for a in axes))
 
     def _plain_axes(self, shape: Shape) -> tuple[Axis, ...]:
         if not self._layout.block:
@@ -150,12 +158,11 @@ class MapPlan:
         blocks = ceildiv(shape[1], self._layout.block)
         return (Axis(0, shape[0]), Axis(1, blocks), *spatial)
 
-    def _walk_alike(self, operands: Sequence[Shape], shape: Shape, axis: int) -> bool:
-        """Whether every operand is full, or of size 1, on both `axis` and the one before it."""
+    def _walk_alike(self, operands: Sequence[Shape], shape: Shape, axes: Sequence[int]) -> bool:
+        """Whether every operand is full, or of size 1, on all of these axes."""
         for operand in operands:
-            pair = [self._at(operand, len(shape), i) for i in (axis - 1, axis)]
-            full = pair == [shape[axis - 1], shape[axis]]
-            if not full and pair != [1, 1]:
+            sizes = [self._at(operand, len(shape), i) for i in axes]
+            if sizes != [shape[i] for i in axes] and any(d != 1 for d in sizes):
                 return False
         return True
 

@@ -202,11 +202,7 @@ def _pad(pull: Pull, op: Any, at: At) -> Value:
     if op.value is not None:
         fill = pull.value(op.value, [0] * len(pull.sizes.shape(op.value)))
     else:
-        register = pull.type(dtype)
-        zero = "0.0" if "f" in dtype else "false" if dtype == "i1" else "0"
-        fill = b.op(
-            f"arith.constant {f'dense<{zero}> : {register}' if pull.lanes else f'{zero} : {register}'}"
-        )
+        fill = pull.zero(dtype)
     return pull.select(inside, value, fill, dtype)
 
 
@@ -240,7 +236,10 @@ def _depth_to_space(pull: Pull, op: Any, at: At) -> Value:
 def _space_to_depth(pull: Pull, op: Any, at: At) -> Value:
     k, block = pull.coordinates, op.block
     n, channel, h, w = at
-    channels = pull.shape(op.x)[1]
-    offset, source = k.div(channel, channels), k.rem(channel, channels)
+    if op.mode == "DCR":
+        channels = pull.shape(op.x)[1]
+        offset, source = k.div(channel, channels), k.rem(channel, channels)
+    else:
+        source, offset = k.div(channel, block * block), k.rem(channel, block * block)
     dh, dw = k.div(offset, block), k.rem(offset, block)
     return pull.value(op.x, [n, source, k.add(k.mul(h, block), dh), k.add(k.mul(w, block), dw)])

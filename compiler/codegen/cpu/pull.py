@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.ir.dtypes import bits_of, is_float
@@ -46,13 +47,18 @@ def pulls(*names: str) -> Callable[[Handler], Handler]:
 
 
 def register_dtype(dtype: str) -> str:
-    """The type an element has in a register: signless integers, bool as i1."""
-    return dtype.removeprefix("u")
+    """The type an element has in a register: signless integers, bool as i1, 8-bit floats as their bits."""
+    return "i8" if dtype.startswith("f8") else dtype.removeprefix("u")
 
 
 def memory_dtype(dtype: str) -> str:
     """The type an element has in memory: bool and 4-bit integers take a byte."""
-    return "i8" if dtype in ("i1", "i4", "ui4") else dtype.removeprefix("u")
+    return "i8" if dtype in ("i1", "i4", "ui4") else register_dtype(dtype)
+
+
+def is_register_float(dtype: str) -> bool:
+    """Whether registers hold elements of this type as floats."""
+    return register_dtype(dtype).startswith(("f", "bf"))
 
 
 @dataclass(frozen=True)
@@ -265,6 +271,16 @@ class Pull:
             f"arith.index_cast {vector} : {vector_type(self.lanes, 'index')} to {self.type(dtype)}"
         )
 
+    def as_element(self, c: Coordinate, dtype: str) -> Value:
+        """A coordinate as an element of any type."""
+        return convert(self.b, self.as_integer(c, "i64"), "i64", dtype, self.lanes)
+
+    def zero(self, dtype: str) -> Value:
+        """A zero of an element type."""
+        if is_register_float(dtype):
+            return self.b.float_constant(0.0, dtype, self.lanes)
+        return self.b.int_constant(0, register_dtype(dtype), self.lanes)
+
     def select(self, condition: Value | bool, a: Value, b: Value, dtype: str) -> Value:
         """`a` where the condition (i1, or i1 a lane) holds, else `b`."""
         if isinstance(condition, bool):
@@ -334,6 +350,8 @@ def _constant(pull: Pull, op: Op, at: At) -> Value:
     """A splat constant that stands in the kernel."""
     array = Const(op.operation).scalar()
     dtype = dtype_of(op.results[0])
+    if dtype.startswith("f8"):
+        return pull.b.int_constant(int(array.view("int8")), "i8", pull.lanes)
     if is_float(dtype):
         return pull.b.float_constant(float(array), register_dtype(dtype), pull.lanes)
     value = int(array)
@@ -347,8 +365,8 @@ def _dims(pull: Pull, op: Op, at: At) -> Value:
     """Sizes as elements of a small tensor."""
     dtype = dtype_of(op.results[0])
     values = pull.content(op.results[0])
-    found = pull.as_integer(values[-1], dtype) if values else pull.as_integer(0, dtype)
+    found = pull.as_element(values[-1] if values else 0, dtype)
     for position in range(len(values) - 2, -1, -1):
         here = pull.lanewise(pull.coordinates.compare("eq", at[0], position), at)
-        found = pull.select(here, pull.as_integer(values[position], dtype), found, dtype)
+        found = pull.select(here, pull.as_element(values[position], dtype), found, dtype)
     return found

@@ -1,10 +1,14 @@
-"""The family of row kernels: softmax, normalizations and reductions, with elementwise ops before and behind."""
+"""The family of row kernels: softmax, normalizations and reductions, with elementwise ops before and behind.
+
+Elements of 16-bit floats are computed in float32.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.cpu.anchored import anchor, monomial, operand_position, symbol_sizes
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
+from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
@@ -44,6 +48,7 @@ class RowPlan:
         self.kernel = kernel
         self.op = op
         self._shape = kernel.shape(op.x)
+        self._element = dtype_of(op.x)
         self._first, self._last = self._axes()
         if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
             no_match("operands are in a blocked layout")
@@ -71,7 +76,7 @@ class RowPlan:
         return axes[0], axes[-1] + 1
 
     def _problem(self) -> RowProblem:
-        dtype: Any = dtype_of(self.op.x)
+        dtype: Any = "f32" if self._element in ("f16", "bf16") else self._element
         if dtype not in ("f32", "f64", "i32", "i64"):
             no_match(f"elements are {dtype}")
         kind: Any = self.op.NAME.removeprefix("nn.").removeprefix("reduce_")
@@ -171,7 +176,8 @@ class RowPlan:
             along: Coordinate = Lane(position, lanes) if contiguous and lanes else position
             across: Coordinate = inner if contiguous or not lanes else Lane(inner, lanes)
             with pull.masked(mask):
-                return pull.value(self.op.x, self._inputs(pull, row, along, across))
+                value = pull.value(self.op.x, self._inputs(pull, row, along, across))
+            return convert(b, value, self._element, self.problem.dtype, lanes)
 
         def sink(
             _: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
@@ -207,6 +213,7 @@ class RowPlan:
             position = 1 if self.problem.is_contiguous else len(at) - 1
             places[position] = Lane(at[position], lanes)
         there = self._outputs(pull, places)
+        value = convert(b, value, self.problem.dtype, self._element, pull.lanes)
         with pull.masked(None if single else mask), pull.bound(self.op.results[0], lambda _: value):
             pull.store(
                 self.kernel.destination(signature, 0),
@@ -222,8 +229,9 @@ class RowPlan:
         def parameter(_: Builder, position: Index, lanes: int, mask: Value | None) -> Value:
             pull = pull_of(lanes)
             with pull.masked(mask):
-                return pull.value(
+                found = pull.value(
                     value, [*[0] * (rank - 1), Lane(position, lanes) if lanes else position]
                 )
+            return convert(pull.b, found, dtype_of(value), self.problem.dtype, lanes)
 
         return parameter
