@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.instruments import Verify
+from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.passes import Instrument, PassContext
 from xcompile.compiler.ir.pipeline import parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
@@ -33,7 +34,7 @@ def optimize(
 
     Args:
         text: one module or several, separated by lines `// -----`.
-        pipeline: pipeline text.
+        pipeline: pipeline text; nothing runs when it is empty.
         target: the machine the passes may ask about.
         explain: passes whose rewrites and missed rewrites are added behind the module, as comments.
         locations: print the model nodes of the ops.
@@ -45,17 +46,37 @@ def optimize(
     Raises:
         CompileError: the text or the pipeline is wrong, or a pass fails.
     """
-    parts: list[str] = []
     with context():
-        for part in text.split(f"\n{SPLIT}\n"):
-            module = parse_module(part)
-            verify_module(module)
-            watching = [Verify(each=True)] if instruments is None else instruments
-            state = PassContext(target, explain, instruments=watching)
-            run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
-            lines = [module.text(locations=locations).rstrip()]
-            for _, stats in state.stats:
-                lines += [f"// {name} fired at {node}" for name, node in stats.fired_at]
-                lines += [f"// {name} missed {node}: {why}" for name, node, why in stats.missed]
-            parts.append("\n".join(lines))
+        parts = [
+            optimize_module(
+                parse_module(part), pipeline, target, explain=explain, locations=locations, instruments=instruments
+            )
+            for part in text.split(f"\n{SPLIT}\n")
+        ]  # fmt: skip
     return f"\n{SPLIT}\n".join(parts) + "\n"
+
+
+def optimize_module(
+    module: Module,
+    pipeline: str,
+    target: Target,
+    *,
+    explain: frozenset[str] = frozenset(),
+    locations: bool = False,
+    instruments: Sequence[Instrument] | None = None,
+) -> str:
+    """Run a pipeline on a module, which is changed, in its context; the arguments and errors are those of `optimize`.
+
+    Returns:
+        The module's text and the explanations, without a line break at the end.
+    """
+    verify_module(module)
+    watching = [Verify(each=True)] if instruments is None else instruments
+    state = PassContext(target, explain, instruments=watching)
+    if pipeline:
+        run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
+    lines = [module.text(locations=locations).rstrip()]
+    for _, stats in state.stats:
+        lines += [f"// {name} fired at {node}" for name, node in stats.fired_at]
+        lines += [f"// {name} missed {node}: {why}" for name, node, why in stats.missed]
+    return "\n".join(lines)

@@ -1,0 +1,162 @@
+"""`xcompile bench`: measure a model, beside another engine where that is asked for."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xcompile.compiler.cli import options
+from xcompile.compiler.cli.console import table
+from xcompile.compiler.support.errors import CompileError
+
+if TYPE_CHECKING:
+    from xcompile.compiler.artifact import Artifact
+    from xcompile.compiler.cli.inputs import Arrays
+    from xcompile.compiler.target.target import Target
+
+_BATCH_SECONDS = 2e-3
+"""Calls shorter than this are measured together."""
+_FEWEST_ROUNDS = 5
+
+Call = Callable[[], Any]
+
+
+def bench(
+    model: Annotated[Path, typer.Argument(help="An ONNX model or a compiled library.")],
+    *,
+    inputs: options.Inputs = None,
+    threads: options.Threads = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="onnxruntime", help="Another engine to measure beside.")
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="The ONNX model for the other engine, when MODEL is a library."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 3.0,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print the time of each kernel.")
+    ] = False,
+    passes: options.Passes = "",
+    pipeline: options.Pipeline = "",
+    load: options.Load = None,
+    winograd: options.Winograd = None,
+    jobs: options.Jobs = None,
+    cache: options.Cache = None,
+) -> None:
+    """Measure the latency of a model.
+
+    Engines take turns. Inputs that are not given are random, and sizes that the model leaves open are 1.
+    """
+    from xcompile.compiler.cli.inputs import random_inputs, read_inputs
+    from xcompile.compiler.target.host import host_target
+
+    compilation = options.Compilation(
+        threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
+        jobs=jobs, cache=cache,
+    )  # fmt: skip
+    artifact: Artifact | None = None
+    if options.is_library(model):
+        executable = compilation.open(model)
+    else:
+        compiled = compilation.compile(model)
+        executable, artifact = compiled.executable, compiled.artifact
+    if report and artifact is None:
+        raise CompileError("XC6006", "--report needs the ONNX model, not a library")
+    arrays = random_inputs(executable.inputs, read_inputs(inputs or (), executable.inputs))
+    calls: dict[str, Call] = {"xcompile": lambda: executable.run(arrays)}
+    if against is not None:
+        calls[against] = _other_engine(against, reference or model, arrays, executable.threads)
+    print(_latencies(measure(calls, seconds), executable.threads))
+    if report and artifact is not None:
+        print()
+        print(_report(artifact, host_target(), arrays, executable.threads))
+
+
+def measure(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:
+    """Call everything in turns, and return the seconds of a call in each round.
+
+    Args:
+        calls: what to measure, by name.
+        seconds: how long to go on; there are at least 5 rounds.
+    """
+    batches: dict[str, int] = {}
+    for name, call in calls.items():
+        call()
+        batches[name] = max(1, int(_BATCH_SECONDS / _time(call, 1)))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds
+    rounds = 0
+    while rounds < _FEWEST_ROUNDS or time.perf_counter() < end:
+        for name, call in calls.items():
+            times[name].append(_time(call, batches[name]))
+        rounds += 1
+    return times
+
+
+def _time(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def _latencies(times: Mapping[str, list[float]], threads: int) -> str:
+    ours = statistics.median(next(iter(times.values())))
+    rows: list[tuple[str, ...]] = []
+    for name, rounds in times.items():
+        median = statistics.median(rounds)
+        numbers = (median, min(rounds), max(rounds))
+        rows.append((name, *(f"{s * 1e3:.4f}" for s in numbers), f"{median / ours:.2f}"))
+    header = (f"ms, {threads} threads", "median", "min", "max", "÷ xcompile")
+    return table(header, rows) + f"\n{len(next(iter(times.values())))} rounds"
+
+
+def _other_engine(name: str, model: Path, arrays: "Arrays", threads: int) -> Call:
+    """A call of another engine on the same arrays.
+
+    Raises:
+        CompileError: XC6006 there is no such engine, it is not installed, or it does not take the model.
+    """
+    if name != "onnxruntime":
+        raise CompileError("XC6006", f"no engine '{name}'", help="--against onnxruntime")
+    if options.is_library(model):
+        raise CompileError(
+            "XC6006", f"{name} cannot run a library", help="name the model: --reference MODEL.onnx"
+        )
+    try:
+        import onnxruntime
+    except ImportError:
+        raise CompileError(
+            "XC6006", f"{name} is not installed", help="pip install onnxruntime"
+        ) from None
+    ort: Any = onnxruntime
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.log_severity_level = 3
+    try:
+        session = ort.InferenceSession(str(model), settings, providers=["CPUExecutionProvider"])
+        session.run(None, arrays)
+    except Exception as error:
+        raise CompileError("XC6006", f"{name} does not run the model: {error}") from error
+    return lambda: session.run(None, arrays)
+
+
+def _report(artifact: "Artifact", target: "Target", arrays: "Arrays", threads: int) -> str:
+    import numpy as np
+
+    from xcompile.compiler.peak import measure_peak
+    from xcompile.compiler.report import measure as measure_launches
+    from xcompile.compiler.report import table as launches_table
+    from xcompile.runtime.arrays import numpy_dtype
+
+    inputs = [
+        np.ascontiguousarray(arrays[spec.name], numpy_dtype(spec.dtype))
+        for spec in artifact.manifest.inputs
+    ]
+    rows = measure_launches(artifact, inputs, threads=threads)
+    peak = measure_peak(target, threads)
+    return f"{launches_table(rows, peak)}\nthe measured peak is {peak / 1e9:.0f} GFLOP/s"

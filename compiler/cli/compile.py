@@ -1,0 +1,82 @@
+"""`xcompile MODEL`: compile a model into a shared library."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xcompile.compiler.cli import options
+from xcompile.compiler.cli.console import bytes_text, table
+
+if TYPE_CHECKING:
+    from xcompile.compiler.model import CompiledModel
+
+
+def compile_command(
+    model: Annotated[Path, typer.Argument(help="An ONNX model.")],
+    *,
+    target: options.Target = "cpu",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The library to write; MODEL's name with .so, here."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="The threads that the model is expected to run on.")
+    ] = None,
+    passes: options.Passes = "",
+    pipeline: options.Pipeline = "",
+    load: options.Load = None,
+    explain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PASS", help="Print why a pass did not fire; '*' for all."),
+    ] = None,
+    winograd: options.Winograd = None,
+    prefix: Annotated[str, typer.Option(help="Of the names that C programs call.")] = "model",
+    jobs: options.Jobs = None,
+    cache: options.Cache = None,
+    report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
+    ] = False,
+) -> None:
+    """Compile a model into a shared library."""
+    compilation = options.Compilation(
+        target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix
+    )
+    start = time.perf_counter()
+    made = compilation.compile(model)
+    path = output or Path(model.with_suffix(".so").name)
+    made.save(path)
+    seconds = time.perf_counter() - start
+    for line in made.artifact.explanations:
+        print(line)
+    if verbose:
+        print(_details(made))
+    if report:
+        print(_report(made))
+    size = bytes_text(path.stat().st_size)
+    print(f"{path}: {size}, {len(made.artifact.kernels)} kernels, {seconds:.1f} s")
+
+
+def _details(made: "CompiledModel") -> str:
+    manifest, program = made.artifact.manifest, made.artifact.program
+    lines = [f"input   {spec.name}: {spec}" for spec in manifest.inputs]
+    lines += [f"output  {spec.name}: {spec}" for spec in manifest.outputs]
+    lines += [
+        f"target  {manifest.target}: {' '.join(manifest.features)}",
+        f"passes  {manifest.provenance['pipeline']}",
+        f"weights {bytes_text(manifest.weights_bytes)}, {bytes_text(manifest.prepared_bytes)} prepared at load",
+        f"memory  {program.arena} bytes, {program.scratch} a thread, {len(program.steps)} launches",
+    ]
+    return "\n".join(lines)
+
+
+def _report(made: "CompiledModel") -> str:
+    """A line for each launch; `bench --report` measures them."""
+    artifact = made.artifact
+    rows = [
+        (step.node, artifact.kernels[step.symbol].family, artifact.kernels[step.symbol].schedule)
+        for step in artifact.program.steps
+    ]
+    return table(("model nodes", "family", "schedule"), rows)

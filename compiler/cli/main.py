@@ -1,0 +1,129 @@
+"""The entry point of `xcompile`: finds the command, and turns every failure into one line."""
+
+import difflib
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xcompile.compiler.cli.bench import bench
+from xcompile.compiler.cli.compile import compile_command
+from xcompile.compiler.cli.console import print_error
+from xcompile.compiler.cli.doctor import doctor
+from xcompile.compiler.cli.opt import opt
+from xcompile.compiler.cli.passes import passes
+from xcompile.compiler.cli.run import run
+from xcompile.compiler.cli.targets import targets
+from xcompile.compiler.support.errors import CompileError
+from xcompile.runtime.errors import RuntimeModelError
+
+COMMANDS = {
+    "compile": compile_command,
+    "run": run,
+    "bench": bench,
+    "opt": opt,
+    "passes": passes,
+    "targets": targets,
+    "doctor": doctor,
+}
+
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes: the work failed, the command line is wrong, the user pressed Ctrl-C."""
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A compiler for machine-learning models. `xcompile MODEL` is short for `xcompile compile MODEL`; "
+    "--debug, anywhere, shows the traceback of an error.",
+)
+for _name, _function in COMMANDS.items():
+    app.command(_name)(_function)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        import xcompile
+
+        print(f"xcompile {xcompile.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run a command line.
+
+    Args:
+        arguments: the words after `xcompile`.
+
+    Returns:
+        The exit code: 0, `FAILURE`, `USAGE` or `INTERRUPTED`; that of the worst finding for `doctor`.
+    """
+    debug = "--debug" in arguments
+    words = [word for word in arguments if word != "--debug"]
+    try:
+        words = _with_command(words)
+        return app(words, prog_name="xcompile", standalone_mode=False) or 0
+    except typer.Abort:  # typer made it of a KeyboardInterrupt
+        return _stop()
+    except KeyboardInterrupt:
+        return _stop()
+    except (CompileError, RuntimeModelError) as error:
+        message, code = str(error), FAILURE
+    except _UsageError as error:
+        message, code = _usage(error, words), USAGE
+    except Exception as error:  # noqa: BLE001 (the last resort: a fault of ours is one line too)
+        message = f"internal error: {type(error).__name__}: {error} (help: --debug shows where)"
+        code = FAILURE
+    if debug:
+        traceback.print_exc()
+    print_error(message)
+    return code
+
+
+_UsageError: Any = typer.BadParameter.__mro__[
+    1
+]  # its module's name depends on the version of typer
+
+
+def _stop() -> int:
+    print_error("interrupted")
+    return INTERRUPTED
+
+
+def _with_command(words: list[str]) -> list[str]:
+    """The words with the command `compile` in front when the user left it out."""
+    if not words or words[0] in COMMANDS or words[0] in ("--help", "--version"):
+        return words
+    if not words[0].startswith("-") and not Path(words[0]).exists():
+        close = difflib.get_close_matches(words[0], COMMANDS, 1)
+        if close:
+            raise CompileError(
+                "XC6006",
+                f"there is no command and no model '{words[0]}'",
+                help=f"did you mean `xcompile {close[0]}`?",
+            )
+    return ["compile", *words]
+
+
+def _usage(error: Exception, words: Sequence[str]) -> str:
+    """A mistake in the command line, as one line."""
+    format_message = getattr(error, "format_message", error.__str__)
+    message = " ".join(format_message().split()).rstrip(".")
+    command = f"xcompile {words[0]}" if words and words[0] in COMMANDS else "xcompile"
+    return str(CompileError("XC6006", message, help=f"`{command} --help` shows what it takes"))
+
+
+if __name__ == "__main__":
+    main()

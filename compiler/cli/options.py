@@ -1,0 +1,115 @@
+"""The options that several commands share, and compiling with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xcompile.compiler.cli.console import progress_bar
+from xcompile.compiler.support.errors import CompileError
+
+if TYPE_CHECKING:
+    from xcompile.compiler.model import CompiledModel
+    from xcompile.runtime.executable import Executable
+
+Threads = Annotated[
+    int | None, typer.Option(help="Threads to run on; all that the process may use by default.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=VALUE",
+        help="An input: NAME=FILE.npy, NAME=random:1x3x224x224, or FILE.npz with all of them. "
+        "NAME= may be left out for the only input.",
+    ),
+]
+Target = Annotated[
+    str, typer.Option(help="DEVICE[-ISA][-PRECISION]; `xcompile targets` lists them.")
+]
+Passes = Annotated[
+    str,
+    typer.Option(
+        metavar="EDITS", help="Edits of the pipeline: +after(PASS):NEW;-PASS;PASS{OPTION=VALUE}"
+    ),
+]
+Pipeline = Annotated[str, typer.Option(help="A whole pipeline instead of the target's.")]
+Load = Annotated[
+    list[Path] | None, typer.Option(metavar="FILE.py", help="A file with passes of your own.")
+]
+Winograd = Annotated[
+    str | None,
+    typer.Option(
+        metavar="off|f2|f4|auto",
+        help="Winograd's algorithm for 3×3 convolutions: f2 errs by 1e-6, f4 by 2e-5 of the largest output.",
+    ),
+]
+Jobs = Annotated[int | None, typer.Option(help="Processes that compile kernels.")]
+Cache = Annotated[
+    Path | None, typer.Option(help="The folder that keeps compiled kernels between runs.")
+]
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """How a model is to be compiled; the fields are arguments of `xcompile.compile`."""
+
+    target: str = "cpu"
+    threads: int | None = None
+    passes: str = ""
+    pipeline: str = ""
+    load: Sequence[Path] = ()
+    explain: Sequence[str] = ()
+    winograd: str | None = None
+    jobs: int | None = None
+    cache: Path | None = None
+    prefix: str = "model"
+
+    def edits(self) -> str:
+        """The edits of the pipeline, `winograd` included."""
+        if self.winograd is None:
+            return self.passes
+        if self.winograd not in ("off", "f2", "f4", "auto"):
+            raise CompileError(
+                "XC6005", f"--winograd is '{self.winograd}'", help="off, f2, f4 or auto"
+            )
+        return f"{self.passes};nn-choose-winograd{{mode={self.winograd}}}"
+
+    def compile(self, model: Path) -> "CompiledModel":
+        """Compile a model, with a progress bar on a terminal."""
+        from xcompile.compiler.api import compile as compile_model
+
+        given = {"jobs": self.jobs, "cache": self.cache}
+        with progress_bar() as progress:
+            return compile_model(
+                model,
+                self.target,
+                threads=self.threads,
+                passes=self.edits(),
+                pipeline=self.pipeline,
+                load=self.load,
+                explain=self.explain,
+                prefix=self.prefix,
+                options={name: value for name, value in given.items() if value is not None},
+                progress=progress,
+            )
+
+    def open(self, model: Path) -> "Executable":
+        """A model ready to run: loaded when it is a compiled library, else compiled."""
+        if is_library(model):
+            from xcompile.runtime.library import load
+
+            return load(model, threads=self.threads)
+        return self.compile(model).executable
+
+
+def is_library(model: Path) -> bool:
+    """Whether the file is a compiled library; a file that cannot be read is not."""
+    try:
+        with model.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
