@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.instruments import Verify
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.passes import Instrument, PassContext
 from xcompile.compiler.ir.pipeline import parse_pipeline
@@ -65,17 +66,18 @@ def optimize_module(
     locations: bool = False,
     instruments: Sequence[Instrument] | None = None,
 ) -> str:
-    """Run a pipeline on a module, which is changed, in its context; the arguments and errors are those of `optimize`.
+    """Run a pipeline on a module, which is changed; the arguments and errors are those of `optimize`.
 
     Returns:
         The module's text and the explanations, without a line break at the end.
     """
-    verify_module(module)
     watching = [Verify(each=True)] if instruments is None else instruments
     state = PassContext(target, explain, instruments=watching)
-    if pipeline:
-        run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
-    lines = [module.text(locations=locations).rstrip()]
+    with module.context, ir.Location.unknown():
+        verify_module(module)
+        if pipeline:
+            run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
+        lines = [module.text(locations=locations).rstrip()]
     for _, stats in state.stats:
         lines += [f"// {name} fired at {node}" for name, node in stats.fired_at]
         lines += [f"// {name} missed {node}: {why}" for name, node, why in stats.missed]

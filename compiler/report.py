@@ -1,7 +1,8 @@
 """What a compiled model spends its time on: one row a launch.
 
-The launches are run one by one from Python, through the same tasks and the same `parallel_for` as in a real run, so a model
-carries nothing for it. FLOPs count a multiplication and an addition as two; bytes are those of operands and results, once.
+The launches are run one by one from Python, through the same tasks and the same `parallel_for` as in a real run, so a
+model carries nothing for it. FLOPs count a multiplication and an addition as two; bytes are those of operands and
+results, once.
 """
 
 import ctypes
@@ -9,6 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,9 +111,10 @@ class _Measurement:
 
     def _row(self, step: Step, repeats: int) -> Row:
         times: list[float] = []
+        arguments = self._arguments(step)
         for _ in range(repeats):
             start = time.perf_counter()
-            self._run(step)
+            self._parallel_for(*arguments)
             times.append(time.perf_counter() - start)
         family = step.symbol.removeprefix("xk_").rpartition("_")[0]
         return Row(
@@ -124,18 +127,15 @@ class _Measurement:
         )
 
     def _run(self, step: Step) -> None:
+        self._parallel_for(*self._arguments(step))
+
+    def _arguments(self, step: Step) -> tuple[Any, ...]:
+        """The arguments of `xc_parallel_for`."""
         slots = [self._address(p) for p in step.places] + [self._size(d) for d in step.sizes]
         record = (ctypes.c_int64 * max(len(slots), 1))(*slots)
         task = self._code.address(f"{step.symbol}_task")
-        extent = self._size(step.extent)
-        self._parallel_for(
-            ctypes.addressof(self._context),
-            task,
-            ctypes.addressof(record),
-            extent,
-            step.grain,
-            step.scratch,
-        )
+        context = ctypes.byref(self._context)
+        return context, task, record, self._size(step.extent), step.grain, step.scratch
 
     def _size(self, dim: Dim) -> int:
         return evaluate(dim, self._env)

@@ -52,9 +52,7 @@ def opt(
         return
     from xcompile.frontends.onnx.importer import import_onnx
 
-    module = import_onnx(source)
-    with module.context:
-        print(optimize_module(module, passes, machine, **settings))
+    print(optimize_module(import_onnx(source), passes, machine, **settings))
 
 
 def _read(source: str) -> str:
