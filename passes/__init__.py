@@ -26,6 +26,8 @@ PASSES = {
     "nn-fuse-pad": "xcompile.passes.nn.fuse_pad:FusePad",
     "nn-fuse-rms-norm": "xcompile.passes.nn.fuse_rms_norm:FuseRmsNorm",
     "nn-fuse-softmax": "xcompile.passes.nn.fuse_softmax:FuseSoftmax",
+    "nn-fuse-attention": "xcompile.passes.nn.fuse_attention:FuseAttention",
+    "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
 }
 
 PASS_REGISTRY.add(PASSES)

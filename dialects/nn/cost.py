@@ -27,6 +27,9 @@ def _of(op: Any, sizes: Sizes) -> Dim:
         shape = sizes.shape(op.a)
         depth = shape[-2] if op.transpose_a and len(shape) > 1 else shape[-1]
         return 2 * product(sizes.shape(op.y)) * depth
+    if op.NAME == "nn.attention":
+        scores = product(sizes.shape(op.q)[:-1]) * sizes.shape(op.k)[-2]
+        return 2 * scores * (sizes.shape(op.q)[-1] + sizes.shape(op.v)[-1]) + 4 * scores
     if op.NAME in ("nn.max_pool", "nn.average_pool", "nn.lp_pool"):
         return product(sizes.shape(op.y)) * product(op.kernel)
     if op.NAME.startswith(("nn.reduce_", "nn.arg")):

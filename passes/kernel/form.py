@@ -122,12 +122,13 @@ class _Grouping:
             return None
         if len(group.ops) >= MOST_OPS:
             return None
-        if is_elementwise(op.NAME) and self._ends_anchor(op):
-            fits = group.anchor is None and self._is_epilogue(op, group)
+        anchor = self._anchor_before(op) if is_elementwise(op.NAME) else None
+        if anchor is not None:
+            fits = group.anchor is None and self._is_epilogue(op, group, anchor.NAME)
         elif is_elementwise(op.NAME) or op.NAME in MOVEMENT:
             fits = all(self._may_pull(op, r, group) for r in readers if r is not None)
         else:
-            fits = group.anchor is None and self._is_epilogue(op, group)
+            fits = group.anchor is None and self._is_epilogue(op, group, op.NAME)
         return group if fits else None
 
     def _may_pull(self, op: Op, reader: Op, group: _Group) -> bool:
@@ -151,8 +152,8 @@ class _Grouping:
             and is_elementwise(op.NAME)
         )
 
-    def _ends_anchor(self, op: Op) -> bool:
-        """Whether the op can be the epilogue of an anchor, which is worth more than being read by another kernel."""
+    def _anchor_before(self, op: Op) -> Op | None:
+        """The anchor whose epilogue the op can be: that is worth more than being read by another kernel."""
         pending, seen = [op], 0
         while pending and seen < MOST_OPS:
             current = pending.pop()
@@ -166,20 +167,20 @@ class _Grouping:
                 if is_elementwise(source.NAME):
                     pending.append(source)
                 elif source.NAME in TAKES_EPILOGUE:
-                    return True
-        return False
+                    return source
+        return None
 
-    def _is_epilogue(self, anchor: Op, group: _Group) -> bool:
-        """Whether everything between the anchor and the root is elementwise, of the anchor's shape.
+    def _is_epilogue(self, first: Op, group: _Group, anchor: str) -> bool:
+        """Whether everything behind `first` is elementwise, of its shape, so that an anchor's kernel can do it.
 
         Contractions may end in transpositions that leave the last axis where it is.
         """
-        shape, moved = self._shape(anchor), False
-        reached = {anchor.results[0]}
+        shape, moved = self._shape(first), False
+        reached = {first.results[0]}
         for op in reversed(group.ops):
             if not any(v in reached for v in op.operands):
                 continue
-            if isinstance(op, Transpose) and anchor.NAME in READS_STRIDED:
+            if isinstance(op, Transpose) and anchor in READS_STRIDED:
                 moved = True
                 if op.perm[-1] != len(shape) - 1:
                     return False

@@ -24,18 +24,25 @@ class Network:
 
     def __call__(self, op, *inputs, outputs=1, **attributes):
         names = [f"v{len(self._nodes)}_{i}" for i in range(outputs)]
-        node = helper.make_node(op, list(inputs), names, name=f"{op}_{len(self._nodes)}", **attributes)
+        node = helper.make_node(
+            op, list(inputs), names, name=f"{op}_{len(self._nodes)}", **attributes
+        )
         self._nodes.append(node)
         return names[0] if outputs == 1 else names
 
     def model(self, inputs, outputs, opset=17):
         """The model: `inputs` and `outputs` map names to (dtype, shape)."""
         infos = [
-            [helper.make_tensor_value_info(n, getattr(TensorProto, d), s) for n, (d, s) in group.items()]
+            [
+                helper.make_tensor_value_info(n, getattr(TensorProto, d), s)
+                for n, (d, s) in group.items()
+            ]
             for group in (inputs, outputs)
         ]
         graph = helper.make_graph(self._nodes, "network", *infos, self._weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
+        )
 
 
 def residual_network(batch="N", size=16):

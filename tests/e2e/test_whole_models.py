@@ -43,7 +43,9 @@ def test_a_poisoned_arena_changes_nothing(residual):
 def test_results_are_the_same_bits_for_1_2_and_7_threads(residual):
     _, compiled = residual
     x = image(5)
-    found = [compiled.artifact.load(threads=t).run([x])[compiled.outputs[0].name] for t in (1, 2, 7)]
+    found = [
+        compiled.artifact.load(threads=t).run([x])[compiled.outputs[0].name] for t in (1, 2, 7)
+    ]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
@@ -56,7 +58,9 @@ def test_there_is_no_layout_conversion_between_convolutions(residual):
 
 def live_bytes(program, size_of):
     """The most bytes of the arena in use at once, from the launches alone: an offset lives from first to last use."""
-    touched = [[size_of(p.offset) for p in step.places if p.space == "arena"] for step in program.steps]
+    touched = [
+        [size_of(p.offset) for p in step.places if p.space == "arena"] for step in program.steps
+    ]
     found = 0
     for step in range(len(touched)):
         before = {o for s in touched[: step + 1] for o in s}
@@ -70,7 +74,9 @@ def test_the_arena_of_a_static_chain_holds_two_images(pool):
     v = n("Conv", "x", n.weight(16, 3, 3, 3), pads=[1, 1, 1, 1])
     for _ in range(6):
         v = n("Conv", v, n.weight(16, 16, 3, 3), pads=[1, 1, 1, 1])
-    compiled = xcompile.compile(n.model({"x": ("FLOAT", [1, 3, 32, 32])}, {v: ("FLOAT", [1, 16, 32, 32])}), pool=pool)
+    compiled = xcompile.compile(
+        n.model({"x": ("FLOAT", [1, 3, 32, 32])}, {v: ("FLOAT", [1, 16, 32, 32])}), pool=pool
+    )
     program = compiled.artifact.program
     assert live_bytes(program, lambda d: evaluate(d, {})) == 2
     assert program.arena == 2 * 16 * 32 * 32 * 4
@@ -106,7 +112,9 @@ def test_outputs_that_are_inputs_constants_views_and_duplicates(pool):
     x = np.array([[-1, 2, -3, 4]], np.float32)
     found = list(compiled.run([x]).values())
     relu = np.maximum(x, 0)
-    for got, expected in zip(found, [relu, relu, np.arange(3, dtype=np.float32), x, np.array([1, 4])], strict=True):
+    for got, expected in zip(
+        found, [relu, relu, np.arange(3, dtype=np.float32), x, np.array([1, 4])], strict=True
+    ):
         np.testing.assert_array_equal(got, expected)
 
 
@@ -116,7 +124,9 @@ def test_a_size_above_what_the_model_can_take_is_refused_by_name(pool):
     length = n("Gather", n("Shape", "x"), n.constant(np.array([1])))
     part = n("Slice", table, n.constant(np.array([0])), length, n.constant(np.array([1])))
     y = n("Add", "x", part)
-    compiled = xcompile.compile(n.model({"x": ("FLOAT", ["N", "S"])}, {y: ("FLOAT", ["N", "S"])}), pool=pool)
+    compiled = xcompile.compile(
+        n.model({"x": ("FLOAT", ["N", "S"])}, {y: ("FLOAT", ["N", "S"])}), pool=pool
+    )
     np.testing.assert_array_equal(compiled(np.ones((1, 3), np.float32)), [[1, 2, 3]])
     with pytest.raises(xcompile.RuntimeModelError, match="Add"):
         compiled(np.ones((1, 9), np.float32))

@@ -58,9 +58,7 @@ def names(module: Module) -> list[str]:
     return [name for name in found if name != "const"]
 
 
-def run(
-    pipeline: str, module: Module, *inputs: np.ndarray, tolerance: float = 1e-5
-) -> list[str]:
+def run(pipeline: str, module: Module, *inputs: np.ndarray, tolerance: float = 1e-5) -> list[str]:
     """Run the passes, compare the results before and after, and give the ops that are left."""
     before = interpret(module, inputs)
     state = PassContext(targets()["x86-avx2"], instruments=[Verify(each=True)])
@@ -124,9 +122,7 @@ def test_a_shared_convolution_keeps_its_result_and_the_norm_becomes_mul_and_add(
     g = Graph((1, 1, 2))
     one = np.ones(1, np.float32)
     y = g.make(Conv, x=g.inputs[0], w=np.full((1, 1, 1), 2, np.float32), **conv_fields(1))
-    z = g.make(
-        n.BatchNorm, x=y, scale=3 * one, bias=one, mean=one / 2, variance=one, epsilon=0.0
-    )
+    z = g.make(n.BatchNorm, x=y, scale=3 * one, bias=one, mean=one / 2, variance=one, epsilon=0.0)
     module = g.done(y, z)
     x = np.array([[[-1, 2]]], np.float32)
     assert run("nn-fold-batch-norm", module, x) == ["conv", "mul", "add"]
@@ -141,16 +137,16 @@ def test_a_relu_between_stops_the_fold() -> None:
     one = np.ones(1, np.float32)
     y = g.make(Conv, x=g.inputs[0], w=np.full((1, 1, 1), 2, np.float32), **conv_fields(1))
     y = g.make(u.Relu, x=y)
-    z = g.make(
-        n.BatchNorm, x=y, scale=3 * one, bias=one, mean=one / 2, variance=one, epsilon=0.0
-    )
+    z = g.make(n.BatchNorm, x=y, scale=3 * one, bias=one, mean=one / 2, variance=one, epsilon=0.0)
     module = g.done(z)
     x = np.array([[[-1, 2]]], np.float32)
     assert run("nn-fold-batch-norm", module, x) == ["conv", "relu", "mul", "add"]
     assert interpret(module, [x])[0].tolist() == [[[-0.5, 11.5]]]
 
 
-def test_a_weight_shared_by_two_convolutions_stays_for_the_other(random: np.random.Generator) -> None:
+def test_a_weight_shared_by_two_convolutions_stays_for_the_other(
+    random: np.random.Generator,
+) -> None:
     g = Graph((1, 2, 4, 4))
     w = g.const(values(random, 2, 2, 1, 1))
     first = g.make(Conv, x=g.inputs[0], w=w, **conv_fields())
@@ -224,7 +220,10 @@ def test_padding_with_another_value_stays() -> None:
     """Pad with 5, then w = [1, 1, 1] on [1, 2]: [8, 8]."""
     g = Graph((1, 1, 2))
     x = g.make(
-        Pad, x=g.inputs[0], pads=np.array([0, 0, 1, 0, 0, 1], np.int64), value=np.array(5, np.float32)
+        Pad,
+        x=g.inputs[0],
+        pads=np.array([0, 0, 1, 0, 0, 1], np.int64),
+        value=np.array(5, np.float32),
     )
     y = g.make(Conv, x=x, w=np.ones((1, 1, 3), np.float32), **conv_fields(1))
     module = g.done(y)
@@ -240,7 +239,9 @@ SQRT_2 = math.sqrt(2)
 
 def gelu_erf(g: Graph, x: ir.Value, order: int) -> ir.Value:
     scaled = (
-        g.make(b.Div, a=x, b=g.const(SQRT_2)) if order % 2 else g.make(b.Mul, a=x, b=g.const(1 / SQRT_2))
+        g.make(b.Div, a=x, b=g.const(SQRT_2))
+        if order % 2
+        else g.make(b.Mul, a=x, b=g.const(1 / SQRT_2))
     )
     total = g.make(b.Add, a=g.make(u.Erf, x=scaled), b=g.const(1))
     half = g.const(0.5)
@@ -347,7 +348,9 @@ def test_softmax_is_recognised(random: np.random.Generator) -> None:
 
 
 def decomposed(op: str, module: Module, *inputs: np.ndarray, tolerance: float = 2e-5) -> None:
-    assert op.replace("-", "_") not in run(f"nn-decompose-{op}", module, *inputs, tolerance=tolerance)
+    assert op.replace("-", "_") not in run(
+        f"nn-decompose-{op}", module, *inputs, tolerance=tolerance
+    )
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])

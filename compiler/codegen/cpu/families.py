@@ -5,6 +5,7 @@ from typing import Any
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import generic as _generic
 from xcompile.compiler.codegen.cpu import movement as _movement
+from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import (
@@ -36,6 +37,7 @@ FAMILIES: list[Family] = [
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
     ContractionFamily(),
+    AttentionFamily(),
     RowFamily(),
     MapFamily(),
 ]

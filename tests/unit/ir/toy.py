@@ -1,6 +1,5 @@
 """A toy dialect: ops whose results have the type of the first operand."""
 
-
 from torch_mlir import ir
 
 from xcompile.compiler.ir.module import Module

@@ -22,7 +22,11 @@ def live_at_once(found):
     """The most bytes that are live at the same step, each rounded up to a cache line."""
     steps = range(max((life.last for life in found), default=0) + 1)
     return max(
-        (sum(-(-life.size // 64) * 64 for life in found if life.first <= s <= life.last) for s in steps), default=0
+        (
+            sum(-(-life.size // 64) * 64 for life in found if life.first <= s <= life.last)
+            for s in steps
+        ),
+        default=0,
     )
 
 

@@ -1,0 +1,39 @@
+"""nn-pool-to-mean: an average over a whole image is a mean."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xcompile.compiler.ir.passes import PatternPass
+from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match
+from xcompile.dialects.nn.pool import AveragePool
+from xcompile.dialects.nn.reduce import ReduceMean
+from xcompile.passes.common.shapes import replace_by_operand, shapes
+
+
+class MeanOfImage(Pattern[AveragePool]):
+    """An average pool whose only window is the image.
+
+        %1 = "nn.average_pool"(%0) {kernel = array<i64: 7, 7>} : (tensor<1x8x7x7xf32>) -> tensor<1x8x1x1xf32>
+    ->
+        %1 = "nn.reduce_mean"(%0) {axes = array<i64: 2, 3>}
+    """
+
+    def rewrite(self, op: AveragePool, rewriter: Rewriter) -> None:
+        known = rewriter.analysis(shapes)
+        image = known.shape(op.x)[2:]
+        if image != tuple(op.kernel):
+            no_match("the window is not the whole image")
+        if any(d != 1 for d in known.shape(op.y)[2:]):
+            no_match("there are several windows")
+        if set(op.dilations) != {1} or any(op.pads) or op.auto_pad != "notset":
+            no_match("the window has dilations or padding")
+        made = rewriter.create(ReduceMean, x=op.x, axes=tuple(range(2, 2 + len(image))))
+        replace_by_operand(rewriter, op, made.y)
+
+
+@dataclass(frozen=True)
+class PoolToMean(PatternPass):
+    """Turn average pools over whole images into means."""
+
+    NAME: ClassVar[str] = "nn-pool-to-mean"
+    PATTERNS: ClassVar = (MeanOfImage,)

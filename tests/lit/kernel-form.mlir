@@ -1,0 +1,70 @@
+// RUN: opt --passes=kernel-form %s | filecheck %s
+
+// An elementwise chain is one kernel; a splat stands in it.
+// CHECK: kernel.launch
+// CHECK-NOT: kernel.launch
+// CHECK: "kernel.func"
+// CHECK: "nn.add"
+// CHECK: "nn.const"
+// CHECK: "nn.mul"
+// CHECK: "nn.tanh"
+func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %c = "nn.const"() {value = dense<2.0> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.add"(%x, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %1 = "nn.mul"(%0, %c) : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = "nn.tanh"(%1) : (tensor<4xf32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+// -----
+// What several kernels read is computed once.
+// CHECK: %[[A:.*]] = "kernel.launch"(%arg0)
+// CHECK: "kernel.launch"(%[[A]])
+// CHECK: "kernel.launch"(%[[A]])
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = "nn.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "nn.tanh"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "nn.relu"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}
+// -----
+// A contraction ends with the elementwise ops behind it, and stores its result transposed.
+// CHECK: kernel.launch
+// CHECK-NOT: kernel.launch
+// CHECK: "nn.matmul"
+// CHECK: "nn.relu"
+// CHECK: "nn.transpose"
+func.func @main(%x: tensor<2x3x4x8xf32>, %y: tensor<2x3x8x5xf32>) -> tensor<2x4x3x5xf32> {
+  %0 = "nn.matmul"(%x, %y) : (tensor<2x3x4x8xf32>, tensor<2x3x8x5xf32>) -> tensor<2x3x4x5xf32>
+  %1 = "nn.relu"(%0) : (tensor<2x3x4x5xf32>) -> tensor<2x3x4x5xf32>
+  %2 = "nn.transpose"(%1) {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x3x4x5xf32>) -> tensor<2x4x3x5xf32>
+  return %2 : tensor<2x4x3x5xf32>
+}
+// -----
+// A transposition that moves the last axis is a kernel of its own.
+// CHECK: kernel.launch
+// CHECK: kernel.launch
+func.func @main(%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) -> tensor<5x4xf32> {
+  %0 = "nn.matmul"(%x, %y) : (tensor<4x8xf32>, tensor<8x5xf32>) -> tensor<4x5xf32>
+  %1 = "nn.transpose"(%0) {perm = array<i64: 1, 0>} : (tensor<4x5xf32>) -> tensor<5x4xf32>
+  return %1 : tensor<5x4xf32>
+}
+// -----
+// A view is no kernel; sizes become Dims and leave no code.
+// CHECK: %[[A:.*]] = "kernel.launch"(%arg0)
+// CHECK: "kernel.view"(%[[A]]) {shape = "arg0_0;12"}
+// CHECK-NOT: "nn.shape"
+func.func @main(%x: tensor<?x3x4xf32>) -> tensor<?x12xf32> {
+  %0 = "nn.relu"(%x) : (tensor<?x3x4xf32>) -> tensor<?x3x4xf32>
+  %1 = "nn.flatten"(%0) : (tensor<?x3x4xf32>) -> tensor<?x12xf32>
+  %2 = "nn.shape"(%x) : (tensor<?x3x4xf32>) -> tensor<3xi64>
+  return %1 : tensor<?x12xf32>
+}
+// -----
+// An exponential is not computed again for each element that a broadcast makes of it.
+// CHECK: kernel.launch
+// CHECK: kernel.launch
+func.func @main(%x: tensor<1x4xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %0 = "nn.exp"(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  %1 = "nn.add"(%0, %y) : (tensor<1x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}

@@ -1,0 +1,50 @@
+// RUN: opt --passes=nn-assign-layout %s | filecheck %s
+
+// Convolutions and what lies between them are blocked; a first one reads the plain image.
+// CHECK-NOT: nn.relayout
+// CHECK: "nn.conv"(%arg0, %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK: "nn.relu"(%{{.*}}) : (tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>) -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK: "nn.conv"(%{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK: %[[Y:.*]] = "nn.relayout"(%{{.*}}) : (tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>) -> tensor<1x8x6x6xf32>
+// CHECK: return %[[Y]]
+func.func @main(%x: tensor<1x3x6x6xf32>) -> tensor<1x8x6x6xf32> {
+  %w = "nn.const"() {value = dense<1.0> : tensor<8x3x3x3xf32>} : () -> tensor<8x3x3x3xf32>
+  %v = "nn.const"() {value = dense<1.0> : tensor<8x8x3x3xf32>} : () -> tensor<8x8x3x3xf32>
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
+  %1 = "nn.relu"(%0) : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+  %2 = "nn.conv"(%1, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x6x6xf32>
+  return %2 : tensor<1x8x6x6xf32>
+}
+// -----
+// A value that is read in both layouts is converted once.
+// CHECK: "nn.relayout"
+// CHECK-NOT: "nn.relayout"
+func.func @main(%x: tensor<1x3x6x6xf32>) -> (tensor<8x36xf32>, tensor<1x6x6x8xf32>) {
+  %w = "nn.const"() {value = dense<1.0> : tensor<8x3x3x3xf32>} : () -> tensor<8x3x3x3xf32>
+  %s = "nn.const"() {value = dense<[8, 36]> : tensor<2xi64>} : () -> tensor<2xi64>
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
+  %1 = "nn.reshape"(%0, %s) : (tensor<1x8x6x6xf32>, tensor<2xi64>) -> tensor<8x36xf32>
+  %2 = "nn.transpose"(%0) {perm = array<i64: 0, 2, 3, 1>} : (tensor<1x8x6x6xf32>) -> tensor<1x6x6x8xf32>
+  return %1, %2 : tensor<8x36xf32>, tensor<1x6x6x8xf32>
+}
+// -----
+// Weights that are not constant, and graphs without convolutions, stay as they are.
+// CHECK: func.func @main(%arg0: tensor<1x3x6x6xf32>, %arg1: tensor<8x3x3x3xf32>)
+// CHECK-NEXT: "nn.conv"(%arg0, %arg1) {{.*}} -> tensor<1x8x6x6xf32>
+// CHECK-NEXT: "nn.relu"(%{{.*}}) : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+func.func @main(%x: tensor<1x3x6x6xf32>, %w: tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32> {
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
+  %1 = "nn.relu"(%0) : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+  return %1 : tensor<1x8x6x6xf32>
+}
+// -----
+// Concatenations stay blocked where every part but the last has whole blocks.
+// CHECK: "nn.concat"(%{{.*}}) {{.*}} -> tensor<1x12x6x6xf32, #nn.layout<"NCHW8c">>
+func.func @main(%x: tensor<1x3x6x6xf32>) -> tensor<1x12x6x6xf32> {
+  %w = "nn.const"() {value = dense<1.0> : tensor<8x3x3x3xf32>} : () -> tensor<8x3x3x3xf32>
+  %v = "nn.const"() {value = dense<2.0> : tensor<4x3x3x3xf32>} : () -> tensor<4x3x3x3xf32>
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
+  %1 = "nn.conv"(%x, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<4x3x3x3xf32>) -> tensor<1x4x6x6xf32>
+  %2 = "nn.concat"(%0, %1) {axis = 1 : i64} : (tensor<1x8x6x6xf32>, tensor<1x4x6x6xf32>) -> tensor<1x12x6x6xf32>
+  return %2 : tensor<1x12x6x6xf32>
+}
