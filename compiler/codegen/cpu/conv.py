@@ -88,7 +88,8 @@ def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
         stage(context, n, oh, ow, height, width)
         steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
         row = blocking.columns * blocking.pixel
-        source = Source(context.staged, 0, blocking.plane, row, (steps[0], steps[1]))
+        pair = (steps[0], steps[1])
+        source = Source(context.staged, 0, blocking.plane, row, pair, blocking.in_blocks)
     else:
         row = b.mul(sizes.w, blocking.pixel)
         plane = b.mul(sizes.h, row)
@@ -98,30 +99,38 @@ def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
             b.mul(ow, window.strides[1]),
         ]
         base = b.flatten(at, [plane, row, blocking.pixel])
-        source = Source(context.x, base, plane, row, window.strides)
+        source = Source(context.x, base, plane, row, window.strides, blocking.in_blocks)
     return Tile(n, oh, ow, height, width, source)
 
 
 def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
     """All pixels of a tile for one panel of output channels."""
-    b, blocking, schedule = context.b, context.blocking, context.schedule
+    b, blocking, most = context.b, context.blocking, context.schedule.k_blocks
     weights = b.mul(panel, blocking.panel)
-    tile = replace(tile, source=_shifted(context, tile.source, panel))
-    with b.loop(0, blocking.in_blocks, schedule.k_blocks) as first:
-        count = _clip(b, blocking.in_blocks, first, schedule.k_blocks)
-        _register_tiles(context, tile, panel, weights, first, count)
+    source = tile.source
+    if context.problem.groups > 1:
+        first, blocks = _blocks_of_groups(context, panel)
+        base = b.add(source.base, b.mul(first, source.plane))
+        tile = replace(tile, source=replace(source, base=base, blocks=blocks))
+    blocks = tile.source.blocks
+    if context.partial is None:
+        _register_tiles(context, tile, panel, weights, 0, blocks)
+        return
+    with b.loop(0, blocks, most) as first:
+        _register_tiles(context, tile, panel, weights, first, _clip(b, blocks, first, most))
 
 
-def _shifted(context: ConvContext, source: Source, panel: Index) -> Source:
-    """The source from the first block of input channels on that a panel needs."""
+def _blocks_of_groups(context: ConvContext, panel: Index) -> tuple[Index, Index]:
+    """The first block of input channels that a panel needs, and how many for all groups it touches."""
     b, problem, blocking = context.b, context.problem, context.blocking
-    if problem.groups == 1:
-        return source
-    channel = b.mul(panel, context.schedule.vectors * blocking.lanes)
-    group = b.div(channel, problem.oc // problem.groups)
-    first = b.div(b.mul(group, problem.c // problem.groups), blocking.lanes)
+    c, oc = problem.c // problem.groups, problem.oc // problem.groups
+    width = context.schedule.vectors * blocking.lanes
+    channel = b.mul(panel, width)
+    first = b.div(b.mul(b.div(channel, oc), c), blocking.lanes)
     first = b.min(first, blocking.planes - blocking.in_blocks)
-    return replace(source, base=b.add(source.base, b.mul(first, source.plane)))
+    last_group = b.div(b.sub(b.min(b.add(channel, width), problem.oc), 1), oc)
+    end = b.ceildiv(b.mul(b.add(last_group, 1), c), blocking.lanes)
+    return first, b.sub(end, first)
 
 
 def _register_tiles(

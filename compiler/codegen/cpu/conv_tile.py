@@ -55,6 +55,7 @@ class Source:
     plane: Index
     row: Index
     steps: tuple[int, int]  # input rows and columns from one output pixel to the next
+    blocks: Index  # blocks of input channels that the panel sums up, from the base on
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class RegisterTile:
     def emit(self, weights: Index, first: Index, count: Index) -> None:
         """Sum up `count` blocks of input channels from `first` on; the last part goes to the sink."""
         context, b = self.context, self.b
-        blocks = context.blocking.in_blocks
+        blocks = self.tile.source.blocks
         types = [vector_type(context.lanes, "f32")] * len(self.cells)
         zero = b.float_constant(0.0, "f32", context.lanes)
         places = self.places()
@@ -250,7 +251,9 @@ class RegisterTile:
         lines = -(-step // LINE)
         tiles = -(-schedule.tile_h * schedule.tile_w // schedule.pixels)
         share = -(-lines // tiles)
-        part = b.mul(count, kh * kw * context.blocking.channels * self.vectors * context.lanes)
+        part: Index = context.blocking.panel
+        if context.partial is not None:
+            part = b.mul(count, kh * kw * context.blocking.channels * self.vectors * context.lanes)
         at = b.add(w, part, b.mul(self.number, share * LINE))
         for line in range(share):
             b.prefetch(context.weights, b.add(at, line * LINE))
