@@ -10,13 +10,15 @@ from contextlib import contextmanager
 
 from torch_mlir import ir
 
+from xcompile.compiler.ir.op import identity
+
 
 class Graveyard:
     """The erased ops of one module."""
 
     def __init__(self) -> None:
         self._module = ir.Module.create(loc=ir.Location.unknown())
-        self._why: dict[ir.Operation, str] = {}
+        self._why: dict[int, str] = {}
         self._poisons: dict[str, ir.Value] = {}
         self._poison_why: dict[ir.Value, str] = {}
 
@@ -31,20 +33,20 @@ class Graveyard:
         for each in _with_nested(operation):
             for position in range(len(each.operands)):
                 each.operands[position] = poison
-            self._why[each] = why
+            self._why[identity(each)] = why
         operation.detach_from_parent()
         self._module.body.append(operation)
 
     def why(self, operation: ir.Operation) -> str | None:
         """Who erased the op; None when it is alive."""
-        return self._why.get(operation)
+        return self._why.get(identity(operation))
 
     def why_gone(self, value: ir.Value) -> str | None:
         """Who erased the op that made the value, or the op that it was read from; None when it is alive."""
         if value in self._poison_why:
             return self._poison_why[value]
         owner = value.owner
-        return None if isinstance(owner, ir.Block) else self._why.get(owner.operation)
+        return None if isinstance(owner, ir.Block) else self._why.get(identity(owner))
 
     @contextmanager
     def catching_erase(self, who: Callable[[], str]) -> Iterator[None]:

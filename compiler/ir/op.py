@@ -20,6 +20,7 @@ An `Op` instance is a *view*: it holds the MLIR operation and reads it each time
 `compiler/ir/verifier.py` checks counts and attributes; `verify` says what declarations can't.
 """
 
+import ctypes
 import importlib.util
 import sys
 import types
@@ -38,6 +39,20 @@ Results = Annotated[Sequence[ir.Value], "results"]
 Region = Annotated[ir.Region, "region"]
 
 _MISSING = object()
+
+_POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
+_POINTER_OF.restype = ctypes.c_void_p
+_POINTER_OF.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_CAPSULE = f"{ir.__name__.split('.')[0]}.ir.Operation._CAPIPtr".encode()
+
+
+def identity(operation: ir.Operation | ir.OpView) -> int:
+    """A number that an operation keeps while it lives.
+
+    MLIR's own hash of an operation is that of its name, operands and attributes: it changes with them, so
+    operations that are changed can't be keys.
+    """
+    return _POINTER_OF(operation.operation._CAPIPtr, _CAPSULE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ class Op:
         return isinstance(other, Op) and self.operation == other.operation
 
     def __hash__(self) -> int:
-        return hash(self.operation)
+        return identity(self.operation)
 
     def __str__(self) -> str:
         return str(self.operation)

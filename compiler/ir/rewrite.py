@@ -16,7 +16,7 @@ from torch_mlir import ir
 
 from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value, op_class, view
+from xcompile.compiler.ir.op import Op, Value, identity, op_class, view
 from xcompile.compiler.support.errors import CompileError
 
 OpT = TypeVar("OpT", bound=Op)
@@ -34,7 +34,7 @@ class NoMatch(Exception):
 
 
 def no_match(reason: str) -> NoReturn:
-    """Leave the pattern: it does not apply, because of `reason`."""
+    """Leave the pattern: it does not apply, because of `reason`, which is not reported when it is empty."""
     raise NoMatch(reason)
 
 
@@ -82,7 +82,8 @@ class Pattern(Generic[OpT]):
     def name(self) -> str:
         return type(self).__name__
 
-    def rewrite(self, op: OpT, rewriter: "Rewriter") -> None:
+    def rewrite(self, op: OpT, rewriter: "Rewriter", /) -> None:
+        """Apply the pattern to one op, or leave by `no_match(reason)`."""
         raise NotImplementedError
 
 
@@ -93,7 +94,7 @@ class RewriteStats:
     Attributes:
         fired: how often each pattern did.
         fired_at: (pattern, model node) of each rewrite; only when explaining.
-        missed: (pattern, model node, reason) of the last try on each op that is left; only when explaining.
+        missed: (pattern, model node, reason) of the last try on each op; only when explaining.
         removed: unused ops that were erased.
         changed: the ops that were made or changed and are still there.
     """
@@ -377,8 +378,8 @@ class _Driver:
         self._for_op: dict[str, list[Pattern[Any]]] = {}
         self._explain = explain
         self._stats = RewriteStats()
-        self._missed: dict[tuple[str, ir.Operation], str] = {}
-        self._changed: dict[ir.Operation, None] = {}
+        self._missed: dict[Op, dict[str, str]] = {}
+        self._changed: dict[int, ir.Operation] = {}
         self._recent: deque[str] = deque(maxlen=_RECENT)
         self._queue: deque[ir.Operation] = deque(
             o for o in walk(module) if op_class(o.name) is not None
@@ -386,12 +387,12 @@ class _Driver:
 
     def run(self, limit: int | None) -> None:
         """Work the queue off."""
-        queue, queued = self._queue, set(self._queue)
+        queue, queued = self._queue, set(map(identity, self._queue))
         most = limit if limit is not None else 20 * len(queue) + 1000
         fired = 0
         while queue:
             operation = queue.popleft()
-            queued.discard(operation)
+            queued.discard(identity(operation))
             op = None if self.rewriter.is_gone(operation) else view(operation)
             if op is None:
                 continue
@@ -399,8 +400,9 @@ class _Driver:
             if again is None:
                 continue
             for each in again:
-                if each not in queued and op_class(each.name) is not None:
-                    queued.add(each)
+                key = identity(each)
+                if key not in queued and op_class(each.name) is not None:
+                    queued.add(key)
                     queue.append(each)
             fired += 1
             if fired > most:
@@ -409,10 +411,10 @@ class _Driver:
     def finish(self) -> RewriteStats:
         """What was done."""
         stats, gone = self._stats, self.rewriter.is_gone
-        stats.changed = [o for o in self._changed if not gone(o)]
-        for (pattern, operation), reason in self._missed.items():
-            if not gone(operation):
-                stats.missed.append((pattern, describe(operation.location) or "?", reason))
+        stats.changed = [o for o in self._changed.values() if not gone(o)]
+        for op in self._missed:
+            if not gone(op.operation):
+                self._report_missed(op)
         return stats
 
     def _patterns(self, op: Op) -> list[Pattern[Any]]:
@@ -434,17 +436,24 @@ class _Driver:
             if reason is None:
                 self._record(pattern, op)
                 return rewriter.finish()
-            if self._explain:
-                self._missed[pattern.name, op.operation] = reason
+            if self._explain and reason:
+                self._missed.setdefault(op, {})[pattern.name] = reason
         return None
 
     def _record(self, pattern: Pattern[Any], op: Op) -> None:
         self._stats.fired[pattern.name] += 1
         self._recent.append(pattern.name)
-        self._changed.update(dict.fromkeys(self.rewriter.made()))
+        self._changed.update((identity(o), o) for o in self.rewriter.made())
         if self._explain:
-            self._missed.pop((pattern.name, op.operation), None)
+            self._missed.get(op, {}).pop(pattern.name, None)
             self._stats.fired_at.append((pattern.name, describe(op.location) or "?"))
+            if self.rewriter.is_gone(op.operation):
+                self._report_missed(op)
+
+    def _report_missed(self, op: Op) -> None:
+        node = describe(op.location) or "?"
+        for pattern, reason in self._missed.get(op, {}).items():
+            self._stats.missed.append((pattern, node, reason))
 
     def _try(self, pattern: Pattern[Any], op: Op) -> str | None:
         """Apply one pattern; None, or the reason why it did not change anything."""

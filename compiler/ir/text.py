@@ -30,9 +30,8 @@ def parse_module(text: str) -> Module:
         if first is None:
             raise CompileError("XC2012", str(error)) from None
         where = first.location
-        place = f"line {where.start_line}, column {where.start_col}: " if _is_file(where) else ""
+        place = ""
+        if isinstance(where, ir.FileLineColLoc):
+            place = f"line {where.start_line}, column {where.start_col}: "
         raise CompileError("XC2012", place + first.message) from None
 
-
-def _is_file(location: ir.Location) -> bool:
-    return isinstance(location, ir.FileLineColLoc)

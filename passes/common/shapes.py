@@ -1,5 +1,6 @@
 """Shapes in patterns."""
 
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.rewrite import Rewriter, no_match
@@ -14,7 +15,7 @@ def shapes(module: Module) -> ShapeAnalysis:
 
 def same_shape(rewriter: Rewriter, a: Value, b: Value) -> bool:
     """Whether two values are known to have the same shape."""
-    if a.type == b.type and a.type.has_static_shape:
+    if a.type == b.type and ir.ShapedType(a.type).has_static_shape:
         return True
     if rank_of(a) != rank_of(b):
         return False

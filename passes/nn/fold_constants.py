@@ -33,15 +33,17 @@ class KnownContent(Pattern[NnOp]):
     """
 
     def rewrite(self, op: NnOp, rewriter: Rewriter) -> None:
-        if isinstance(op, Const) or len(op.results) != 1 or not op.operands:
+        if isinstance(op, Const):
+            no_match("")
+        if len(op.results) != 1 or not op.operands:
             no_match("it is no arithmetic on sizes")
         result = op.results[0]
-        if not result.type.has_static_shape or numpy_dtype(result).kind not in "iub":
+        if not ir.ShapedType(result.type).has_static_shape or numpy_dtype(result).kind not in "iub":
             no_match("it is no arithmetic on sizes")
         content = LocalSizes().content(result)
         if content is None or not all(isinstance(d, int) for d in content):
             no_match("its elements are not known")
-        array = np.array(content, numpy_dtype(result)).reshape(result.type.shape)
+        array = np.array(content, numpy_dtype(result)).reshape(ir.RankedTensorType(result.type).shape)
         rewriter.replace(op, constant(rewriter, array))
 
 
@@ -57,7 +59,9 @@ class ConstantOperands(Pattern[NnOp]):
         self._growth = growth
 
     def rewrite(self, op: NnOp, rewriter: Rewriter) -> None:
-        if isinstance(op, Const) or not op.PURE or op.operation.regions or not op.operands:
+        if isinstance(op, Const):
+            no_match("")
+        if not op.PURE or op.operation.regions or not op.operands:
             no_match("there is nothing to evaluate")
         if any(const_of(v) is None for v in op.operands):
             no_match("an operand is not a constant")
@@ -98,7 +102,7 @@ def _bytes(value: Value) -> int:
 
 def _check_budget(op: NnOp, growth: float) -> None:
     """Fold only while the constants do not grow by more than a factor, or stay small."""
-    if not all(result.type.has_static_shape for result in op.results):
+    if not all(ir.ShapedType(result.type).has_static_shape for result in op.results):
         no_match("the size of its result depends on elements")
     made = sum(_bytes(result) for result in op.results)
     removed = sum(_bytes(v) for v in set(op.operands) if has_one_use(v))

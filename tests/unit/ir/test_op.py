@@ -168,3 +168,10 @@ def test_a_variadic_operand_takes_values_of_different_types() -> None:
     with context():
         module = Module(ir.Module.parse(text + "return %0 : tensor<5xf32>\n}"))
         verify_module(module)
+
+
+def test_an_operation_stays_itself_when_its_operands_change(x: ir.Value) -> None:
+    op = built(B, x=x)
+    known = {op: "it"}
+    op.operation.operands[0] = built(A, x=x).y
+    assert known[B(op.operation)] == "it"
