@@ -1,5 +1,7 @@
 """Modules as text: reading what people and tools wrote."""
 
+import re
+
 from torch_mlir import ir
 
 from xcompile.compiler.ir.module import Module
@@ -7,6 +9,9 @@ from xcompile.compiler.support.errors import CompileError
 
 MOST_NESTING = 256
 """Brackets that may be open at once: MLIR's parser recurses, and ends the process when the stack does."""
+
+_PLACE = re.compile(r'loc\("-":(\d+):(\d+)')
+"""A place in the text; the bindings do not give its numbers."""
 
 
 def parse_module(text: str) -> Module:
@@ -29,9 +34,6 @@ def parse_module(text: str) -> Module:
         first = next(iter(error.error_diagnostics), None)
         if first is None:
             raise CompileError("XC2012", str(error)) from None
-        where = first.location
-        place = ""
-        if isinstance(where, ir.FileLineColLoc):
-            place = f"line {where.start_line}, column {where.start_col}: "
+        where = _PLACE.match(str(first.location))
+        place = f"line {where[1]}, column {where[2]}: " if where else ""
         raise CompileError("XC2012", place + first.message) from None
-
