@@ -155,3 +155,13 @@ def axis_of(op: NnOp, axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise op.error("XC2006", f"axis {axis} is out of range for {rank} axes")
     return axis % rank
+
+
+def check_integers(op: NnOp, value: Value | None, what: str, rank: int = 1) -> None:
+    """Raise unless `value` (if it is there) is an int32 or int64 tensor of `rank` axes."""
+    if value is None:
+        return
+    if dtype_of(value) not in ("i32", "i64"):
+        raise op.error("XC2002", f"the {what} must be int32 or int64, not {dtype_of(value)}")
+    if rank_of(value) != rank:
+        raise op.error("XC2003", f"the {what} must have {rank} axes, not {rank_of(value)}")

@@ -7,7 +7,7 @@ import numpy as np
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, nn, rank_of
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, check_integers, nn, rank_of
 from xcompile.dialects.nn.const import dense_array
 from xcompile.dialects.nn.reshape import static_length
 from xcompile.dialects.nn.shapes import CONTENT_LIMIT
@@ -20,6 +20,11 @@ class ConstantOfShape(NnOp):
     shape: Operand
     y: Result
     value: ir.Attribute
+
+    def verify(self) -> None:
+        check_integers(self, self.shape, "shape")
+        if not isinstance(self.value, ir.DenseElementsAttr) or len(self.value) != 1:
+            raise self.error("XC2007", "the value must be dense elements, one of them")
 
     def dtypes(self) -> Sequence[str]:
         return [str(ir.ShapedType(ir.DenseElementsAttr(self.value).type).element_type)]
@@ -60,6 +65,8 @@ class EyeLike(NnOp):
     def verify(self) -> None:
         if rank_of(self.x) != 2:
             raise self.error("XC2003", f"the operand must have 2 axes, not {rank_of(self.x)}")
+        if self.dtype not in DTYPES:
+            raise self.error("XC2007", f"there is no dtype '{self.dtype}'")
 
     def dtypes(self) -> Sequence[str]:
         return [self.dtype]
@@ -85,6 +92,7 @@ class Trilu(NnOp):
             raise self.error(
                 "XC2003", f"the operand must have 2 axes or more, not {rank_of(self.x)}"
             )
+        check_integers(self, self.k, "diagonal", rank=0)
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         return [sizes.shape(self.x)]
@@ -109,6 +117,9 @@ class CumSum(NnOp):
     y: Result
     exclusive: bool = False
     reverse: bool = False
+
+    def verify(self) -> None:
+        check_integers(self, self.axis, "axis", rank=0)
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         axis, shape = sizes.content(self.axis), sizes.shape(self.x)

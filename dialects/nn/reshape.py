@@ -6,7 +6,7 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.compiler.support.dims import Dim, product
-from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, nn, rank_of
+from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, check_integers, nn, rank_of
 from xcompile.dialects.nn.elementwise import broadcast_shapes
 
 
@@ -42,6 +42,9 @@ class Reshape(DataMovement):
     shape: Operand
     y: Result
     allow_zero: bool = False
+
+    def verify(self) -> None:
+        check_integers(self, self.shape, "shape")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         before, wanted = sizes.shape(self.x), sizes.content(self.shape)
@@ -193,6 +196,9 @@ class Expand(NnOp):
     x: Operand
     shape: Operand
     y: Result
+
+    def verify(self) -> None:
+        check_integers(self, self.shape, "shape")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         before, wanted = sizes.shape(self.x), sizes.content(self.shape)

@@ -14,7 +14,16 @@ from xcompile.compiler.support.dims import (
     maximum,
     minimum,
 )
-from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
+from xcompile.dialects.nn.base import (
+    NnOp,
+    Shape,
+    Sizes,
+    axis_of,
+    check_integers,
+    dtype_of,
+    nn,
+    rank_of,
+)
 
 _UNLIMITED = 2**31 - 1
 """Ends from here on mean "to the last": exporters write the greatest int32 or int64."""
@@ -67,6 +76,9 @@ class Split(NnOp):
     lengths: Operand | None
     parts: Results
     axis: int = 0
+
+    def verify(self) -> None:
+        check_integers(self, self.lengths, "lengths")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape, count = sizes.shape(self.x), len(self.operation.results)
@@ -125,11 +137,8 @@ class Slice(NnOp):
     y: Result
 
     def verify(self) -> None:
-        for operand in (self.starts, self.ends, self.axes, self.steps):
-            if operand is not None and rank_of(operand) != 1:
-                raise self.error(
-                    "XC2003", "starts, ends, axes and steps of a slice have one axis each"
-                )
+        for name in ("starts", "ends", "axes", "steps"):
+            check_integers(self, getattr(self, name), name)
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
@@ -258,6 +267,8 @@ class Pad(NnOp):
     def verify(self) -> None:
         if self.mode not in ("constant", "reflect", "edge", "wrap"):
             raise self.error("XC2007", f"there is no mode '{self.mode}'")
+        check_integers(self, self.pads, "pads")
+        check_integers(self, self.axes, "axes")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
@@ -300,6 +311,9 @@ class Tile(NnOp):
     x: Operand
     repeats: Operand
     y: Result
+
+    def verify(self) -> None:
+        check_integers(self, self.repeats, "repeats")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape, repeats = sizes.shape(self.x), sizes.content(self.repeats)

@@ -1,4 +1,4 @@
-"""Shape inference of the ONNX node cases with every size of every input a symbol.
+"""Shape inference (and verifier and text) of the ONNX node cases with every size of every input a symbol.
 
 Inferred sizes are compared with those that the reference interpreter's results have; small integer inputs (shapes,
 axes, pads) become constants, so that contents are followed too.
@@ -12,7 +12,9 @@ import onnx.numpy_helper
 import pytest
 
 from tests.e2e.onnx_node_cases import NodeCase, node_cases
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.verifier import verify_module
 from xcompile.compiler.support.dims import Dim, evaluate, symbol, symbols_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.interpreter import interpret
@@ -54,10 +56,19 @@ def infer(module: Module, arrays: list[np.ndarray]) -> tuple[list[tuple[Dim, ...
         return [analysis.shape(value) for value in terminator.operands], analysis
 
 
+def check_text(module: Module) -> None:
+    """Raise when the text of the module does not parse back to the same text."""
+    text = module.text()
+    with module.context, ir.Location.unknown():
+        assert ir.Module.parse(text).operation.get_asm() == text
+
+
 def check(case: NodeCase) -> None:
     """Raise when inferred sizes are not those of the results, or a check of the analysis does not hold."""
     model, arrays = symbolic(case)
     module = import_onnx(model)
+    verify_module(module)
+    check_text(module)
     shapes, analysis = infer(module, arrays)
     env = {f"x{i}_{axis}": n for i, a in enumerate(arrays) for axis, n in enumerate(a.shape)}
 

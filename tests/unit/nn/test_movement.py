@@ -137,6 +137,23 @@ def test_wrong_axes_are_refused(build):
             build.make(cls, x=x, **fields)
 
 
+def test_operands_that_say_sizes_and_places_must_be_integers_of_the_right_rank(build):
+    x = np.zeros((2, 3))
+    for cls, fields in (
+        (reshape.Reshape, {"shape": np.zeros((1, 2), np.int64)}),
+        (reshape.Expand, {"shape": np.float32([2, 3])}),
+        (slicing.Slice, {"starts": i64(0), "ends": np.array(1)}),
+        (slicing.Pad, {"pads": np.float32([0, 0, 0, 0])}),
+        (slicing.Tile, {"repeats": np.array(2)}),
+        (slicing.Split, {"lengths": np.array(2)}),
+        (generate.Trilu, {"k": i64(1)}),
+        (generate.CumSum, {"axis": i64(1)}),
+        (generate.EyeLike, {"dtype": "f7"}),
+    ):
+        with pytest.raises(CompileError, match=r"XC200[237]"):
+            build.make(cls, x=x, **fields)
+
+
 def test_blocks_and_channels_are_exchanged(run):
     x = np.arange(8, dtype=np.float32).reshape(1, 8, 1, 1)
     assert run(reshape.DepthToSpace, x=x, block=2).tolist() == [
