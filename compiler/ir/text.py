@@ -21,7 +21,7 @@ def parse_module(text: str) -> Module:
         CompileError: XC2012 with line and column.
     """
     depth = 0
-    for character in text:
+    for character in text.replace("->", ""):
         if character in "([{<":
             depth += 1
             if depth > MOST_NESTING:

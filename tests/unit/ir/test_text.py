@@ -29,3 +29,7 @@ def test_values_that_are_not_defined_are_an_error() -> None:
 
 def test_deep_nesting_is_refused_before_it_overflows_the_parsers_stack() -> None:
     assert error("module {" * 20_000) == "XC2012 brackets are nested more than 256 deep"
+
+
+def test_arrows_do_not_hide_the_nesting() -> None:
+    assert "nested more than 256 deep" in error("(->" * 20_000)
