@@ -291,7 +291,10 @@ def _blocks(
     n_block = width * max(1, min(panels, 4 if not few_rows else max(1, panels // 32)))
     if few_rows and b == "direct":
         n_block = width * max(1, min(panels, 2048 // width))
-    return ContractionSchedule("tile", rows, vectors, m_block, n_block, k_block, unroll, b)
+    prefetch = 32 if b == "packed" and not few_rows else 0
+    return ContractionSchedule(
+        "tile", rows, vectors, m_block, n_block, k_block, unroll, b, prefetch
+    )
 
 
 def space(problem: ContractionProblem, target: TargetNumbers) -> Iterator[ContractionSchedule]:

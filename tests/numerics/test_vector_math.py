@@ -140,6 +140,23 @@ def test_pow_has_the_special_cases_of_c(dtype: str) -> None:
     np.testing.assert_array_equal(np.signbit(result)[kept], np.signbit(expected)[kept])
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_fmod_is_exact_whatever_the_quotient(dtype: str) -> None:
+    random = np.random.default_rng(0)
+    x, y = (random.permutation(samples(dtype, 6))[:3000] for _ in range(2))
+    with np.errstate(all="ignore"):
+        near = (x * random.uniform(0.01, 1, len(x))).astype(x.dtype)
+    values = [0, -0.0, 1, -1, INF, -INF, NAN, 5.5, -5.5, 3, 1e-40]
+    a, b = (v.ravel().astype(x.dtype) for v in np.meshgrid(values, values))
+    x, y = np.concatenate([x, x, a]), np.concatenate([y, near, b])
+    with np.errstate(all="ignore"):
+        expected = np.fmod(x, y)
+    result = evaluate("fmod", x, y)
+    np.testing.assert_array_equal(result, expected)
+    kept = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(result)[kept], np.signbit(expected)[kept])
+
+
 def test_no_function_calls_a_library() -> None:
     for target in runnable_targets():
         lanes = target.lanes(32)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from xcompile.compiler.codegen.cpu import hyperbolic, math, power, trig
+from xcompile.compiler.codegen.cpu import hyperbolic, math, power, remainder, trig
 from xcompile.compiler.codegen.cpu.builder import Builder, Value
 
 MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
@@ -44,6 +44,6 @@ MATH: dict[str, Callable[[Builder, Value, int, str], Value]] = {
 """Functions of one operand: `MATH["exp"](b, x, lanes, dtype)` with dtype "f32" or "f64"."""
 
 BINARY_MATH: dict[str, Callable[[Builder, Value, Value, int, str], Value]] = {
-    "maximum": math.maximum, "minimum": math.minimum, "pow": power.pow,
+    "fmod": remainder.fmod, "maximum": math.maximum, "minimum": math.minimum, "pow": power.pow,
 }  # fmt: skip
 """Functions of two operands: `BINARY_MATH["pow"](b, x, y, lanes, dtype)`."""
