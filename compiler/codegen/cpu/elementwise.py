@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import hyperbolic, power, trig
+from xcompile.compiler.codegen.cpu import hyperbolic, power, remainder, trig
 from xcompile.compiler.codegen.cpu import math as m
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import cast, convert
@@ -318,7 +318,7 @@ def _mod(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 def _float_remainder(s: Scalars, x: Sequence[Value], *, fmod: bool) -> Value:
     """The remainder with the sign of the dividend, or moved to that of the divisor."""
-    result = s.op("arith.remf", *x)
+    result = s.call(remainder.fmod, *x)
     if fmod:
         return result
     zero, flag = s.const(0), vector_type(s.lanes, "i1")
