@@ -41,7 +41,7 @@ class Row:
         node: the model nodes that it computes.
         family: the kernel's family.
         symbol: the kernel.
-        seconds: median time of a run.
+        seconds: median time of a run; CPU time of the thread when there is one, so that neighbours matter less.
         flops: floating-point operations.
         bytes: bytes of operands and results.
     """
@@ -78,7 +78,7 @@ class _Measurement:
         self._artifact = artifact
         program = artifact.program
         self._inputs = [np.ascontiguousarray(x) for x in inputs]
-        self._env = _bindings(program.inputs, [x.shape for x in self._inputs])
+        self._env = bindings(program.inputs, [x.shape for x in self._inputs])
         steps = (*program.setup, *program.steps)
         symbols = [f"{s.symbol}_task" for s in steps]
         self._code = LoadedObjects(
@@ -149,7 +149,7 @@ class _Measurement:
         return self._memory[place.space].address + offset
 
 
-def _bindings(
+def bindings(
     declared: Sequence[Sequence[Dim]], shapes: Sequence[Sequence[int]]
 ) -> Mapping[str, int]:
     """The value of each symbol, from the sizes of the inputs."""

@@ -256,9 +256,7 @@ def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 @pulls("nn.cast")
 def _cast(pull: Pull, op: Any, at: At) -> Value:
     source, to = dtype_of(op.x), op.to
-    return convert(
-        pull.b, pull.value(op.x, at), source, to, pull.lanes, saturate=op.saturate
-    )
+    return convert(pull.b, pull.value(op.x, at), source, to, pull.lanes, saturate=op.saturate)
 
 
 # -- two operands ---------------------------------------------------------------------------------

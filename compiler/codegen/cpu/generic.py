@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.casts import convert
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.ir.dtypes import DTYPES, is_float
