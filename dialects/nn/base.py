@@ -13,7 +13,7 @@ from xcompile.compiler.ir.dtypes import DTYPES, element_type
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Dialect, Op, Value
-from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.dims import Dim, DimTooComplexError
 from xcompile.compiler.support.errors import CompileError
 
 nn = Dialect("nn")
@@ -105,6 +105,10 @@ class NnOp(Op):
             error.node = error.node or describe(made.location)
             made.operation.erase()
             raise
+        except DimTooComplexError as error:
+            complaint = made.error("XC2008", str(error))
+            made.operation.erase()
+            raise complaint from error
         except BaseException:
             made.operation.erase()
             raise

@@ -123,7 +123,7 @@ def test_any_name_survives_text(name: str):
         "n/2",
         "n//0",
         "True",
-        "n" * 3000,
+        "n" * 9000,
         "(" * 500,
         "n**2",
         "a.b",
@@ -140,8 +140,18 @@ def test_growth_is_bounded():
         for i in range(100):
             value = maximum(value // 3 + symbol(f"s{i}"), value * value)
     with pytest.raises(DimTooComplexError):
-        wide = sum((symbol(f"x{i}") for i in range(30)), start=n)
+        wide = sum((symbol(f"x{i}") for i in range(60)), start=n)
         wide * wide
+
+
+def test_nesting_is_bounded_and_what_is_allowed_survives_text():
+    value, made = n, []
+    with pytest.raises(DimTooComplexError):
+        for i in range(100):
+            value = maximum(minimum(value, symbol(f"s{i}")), symbol(f"t{i}") + 1)
+            made.append(value)
+    assert len(made) > 15
+    assert parse(str(made[-1])) == made[-1]
 
 
 def test_division_by_zero_is_an_error_at_once_or_at_evaluation():

@@ -7,15 +7,16 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-TEXT_LIMIT = 1000
+TEXT_LIMIT = 4000
 """An expression whose text would be longer is refused with `DimTooComplexError`."""
 
 
-_TERM_LIMIT = 256
+_TERM_LIMIT = 1024
+_DEPTH_LIMIT = 40
 
 
 class DimTooComplexError(ValueError):
-    """The expression would outgrow `TEXT_LIMIT`."""
+    """The expression would outgrow `TEXT_LIMIT`, or calls would be nested too deeply."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,16 @@ class Expr:
 
     Attributes:
         terms: the polynomial, leading term first: pairs of a monomial and its coefficient.
+        depth: how deeply calls are nested.
     """
 
-    __slots__ = ("_text", "terms")
+    __slots__ = ("_text", "depth", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
+        self.depth = max((_depth(atom) for monomial, _ in terms for atom in monomial), default=0)
+        if self.depth > _DEPTH_LIMIT:
+            raise DimTooComplexError(f"a size would need {self.depth} functions of one another")
         signs = ["-" if factor < 0 else "+" for _, factor in terms]
         texts = [
             f"{sign} {_term_text(m, abs(f))}" for sign, (m, f) in zip(signs, terms, strict=True)
@@ -177,6 +182,12 @@ def lone_atom(dim: Dim) -> Atom | None:
     terms = terms_of(dim)
     alone = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
     return terms[0][0][0] if alone else None
+
+
+def _depth(atom: Atom) -> int:
+    if isinstance(atom, Symbol):
+        return 0
+    return 1 + max(0 if isinstance(d, int) else d.depth for d in atom.arguments)
 
 
 def _term_text(monomial: Monomial, factor: int) -> str:

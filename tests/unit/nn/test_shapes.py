@@ -169,10 +169,10 @@ def test_a_stated_size_that_contradicts_the_inferred_one_is_an_error(build):
 
 
 def test_an_expression_that_grows_too_large_is_an_error_that_names_the_node(build):
-    parts = [build.argument((None,)) for _ in range(40)]
+    parts = [build.argument((None,)) for _ in range(150)]
     build.make(slicing.Concat, "Concat_5", xs=parts, axis=0)
     with pytest.raises(CompileError, match=r"XC2008 .*at node 'Concat_5'"):
-        build.shapes(*[(symbol(f"a_rather_long_name_of_a_size_{i}"),) for i in range(40)])
+        build.shapes(*[(symbol(f"a_rather_long_name_of_a_size_{i}"),) for i in range(150)])
 
 
 def test_contents_that_wrap_or_round_in_their_type_are_not_followed(build):
