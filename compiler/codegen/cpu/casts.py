@@ -1,7 +1,8 @@
 """Conversions between all element types, the same on every target.
 
-Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 i4 u64 u32 u16 u8 u4 bool" and the 8-bit floats (see `float8.py`); a bool is
-an i8 of 0 or 1, an 8-bit float its bits as i8, unsigned integers are signless ones in the IR. The rules, where ONNX leaves them open:
+Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 i4 u64 u32 u16 u8 u4 bool" and the 8-bit floats (see `float8.py`);
+a bool is an i8 of 0 or 1, an 8-bit float its bits as i8, unsigned integers are signless ones in the IR. The rules,
+where ONNX leaves them open:
 
 - float to float rounds to nearest even; too large is infinity.
 - float to integer truncates toward zero to 64 bits and keeps the low bits; NaN, infinities and what does not fit
