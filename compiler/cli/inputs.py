@@ -73,7 +73,8 @@ def _split(text: str, known: dict[str, "TensorSpec"]) -> tuple[str | None, str]:
             return name, text.removeprefix(f"{name}=")
     if text.endswith(".npz"):
         return None, text
-    if len(known) == 1 and (text.startswith("random:") or text.endswith(".npy")):
+    is_file = text.endswith(".npy") and ("=" not in text or Path(text).is_file())
+    if len(known) == 1 and (text.startswith("random:") or is_file):
         return next(iter(known)), text
     raise CompileError(
         "XC6006",

@@ -74,32 +74,32 @@ def execute(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if word != "--debug"]
     try:
         words = _with_command(words)
-        return app(words, prog_name="xcompile", standalone_mode=False) or 0
-    except typer.Abort:  # typer made it of a KeyboardInterrupt
-        return _stop()
-    except KeyboardInterrupt:
-        return _stop()
-    except (CompileError, RuntimeModelError) as error:
-        message, code = str(error), FAILURE
-    except _UsageError as error:
-        message, code = _usage(error, words), USAGE
+        code = app(words, prog_name="xcompile", standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     except Exception as error:  # noqa: BLE001 (the last resort: a fault of ours is one line too)
-        message = f"internal error: {type(error).__name__}: {error} (help: --debug shows where)"
-        code = FAILURE
-    if debug:
-        traceback.print_exc()
-    print_error(message)
+        if debug:
+            traceback.print_exception(error)
+        message, code = _explained(error, words)
+        print_error(message)
+    if code == INTERRUPTED:
+        print_error("interrupted")
     return code
+
+
+def _explained(error: Exception, words: Sequence[str]) -> tuple[str, int]:
+    """The line that the user sees, and the exit code."""
+    if isinstance(error, (CompileError, RuntimeModelError)):
+        return str(error), FAILURE
+    if isinstance(error, _UsageError):
+        return _usage(error, words), USAGE
+    name = type(error).__name__
+    return f"internal error: {name}: {error} (help: --debug shows where)", FAILURE
 
 
 _UsageError: Any = typer.BadParameter.__mro__[
     1
 ]  # its module's name depends on the version of typer
-
-
-def _stop() -> int:
-    print_error("interrupted")
-    return INTERRUPTED
 
 
 def _with_command(words: list[str]) -> list[str]:
