@@ -56,7 +56,14 @@ CASES = [
     ("GRU", {"activations": ["HardSigmoid", "Softsign"], "activation_alpha": [0.3], "activation_beta": [0.4]}),
     ("LSTM", {}),
     ("LSTM", {"input_forget": 1}),
-    ("LSTM", {"activations": ["Sigmoid", "ScaledTanh", "LeakyRelu"], "activation_alpha": [1.5, 0.1], "activation_beta": [0.5]}),
+    (
+        "LSTM",
+        {
+            "activations": ["Sigmoid", "ScaledTanh", "LeakyRelu"],
+            "activation_alpha": [1.5, 0.1],
+            "activation_beta": [0.5],
+        },
+    ),
 ]  # fmt: skip
 
 
