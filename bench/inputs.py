@@ -26,7 +26,7 @@ def smooth_images(shape: tuple[int, int, int, int], seed: int) -> np.ndarray:
 def page_images(shape: tuple[int, int, int, int], seed: int) -> np.ndarray:
     """Float32 [n, c, h, w] in [0, 1]: lines of dark glyph-like strokes on paper."""
     random = np.random.default_rng(seed)
-    n, c, h, w = shape
+    n, _, h, w = shape
     out = np.full(shape, 0.93, np.float32) + random.normal(0, 0.01, shape).astype(np.float32)
     for i in range(n):
         size = max(6, min(28, h // 3))

@@ -2,9 +2,9 @@
 
     python -m bench.models [NAME ...] [--threads 1 2] [--rounds 15] [--record FILE]
 
-Engines take turns; in each round every engine runs a few times and its median counts. A round during which other processes used more
-than 3 % of the CPU is dropped and counted. What is printed are medians over the quiet rounds, in milliseconds, and each engine's
-ratio to the best of the others.
+Engines take turns; in each round every engine runs a few times and its median counts. A round during which other
+processes used more than 3 % of the CPU is dropped and counted. What is printed are medians over the quiet rounds, in
+milliseconds, and each engine's ratio to the best of the others.
 """
 
 import argparse
@@ -27,10 +27,12 @@ QUIET = 0.03
 
 
 def image(name: str) -> Callable[[], Mapping[str, np.ndarray]]:
+    """What makes a smooth image, as the input of that name."""
     return lambda: {name: inputs.smooth_images((1, 3, 224, 224), 1)}
 
 
 def tokens() -> Mapping[str, np.ndarray]:
+    """128 token ids, none of them masked."""
     ids = inputs.token_ids((1, 128), 30000, 0).astype(np.int64)
     return {"input_ids": ids, "attention_mask": np.ones((1, 128), np.int64)}
 
@@ -90,6 +92,7 @@ def _median(run: Runner, repeats: int) -> float:
 
 
 def main() -> None:
+    """Compare the engines on each model and each number of threads."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

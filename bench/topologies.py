@@ -6,8 +6,8 @@ depends on the input and on every layer (with plain random statistics ResNet-50 
     python -m bench.topologies OUT_FOLDER [NAME ...]      (needs onnx, onnxruntime and numpy)
 """
 
-import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -29,7 +29,7 @@ def fill(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
         name: what
         for node in graph.node
         if node.op_type == "BatchNormalization"
-        for what, name in zip(BATCH_NORM_ROLES, node.input[1:5])
+        for what, name in zip(BATCH_NORM_ROLES, node.input[1:5], strict=True)
     }
     kept = []
     for node in graph.node:
@@ -70,16 +70,12 @@ def calibrate(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "BatchNormalization":
             kept = [a for a in node.attribute if a.name == "epsilon"]
             del node.attribute[:]
-            node.attribute.extend(
-                kept
-                + [
-                    helper.make_attribute("training_mode", 1),
-                    helper.make_attribute("momentum", 0.0),
-                ]
-            )
+            node.attribute.extend(kept)
+            node.attribute.append(helper.make_attribute("training_mode", 1))
+            node.attribute.append(helper.make_attribute("momentum", 0.0))
             outputs = [node.output[0] + "__mean", node.output[0] + "__variance"]
             node.output.extend(outputs)
-            wanted += list(zip(node.input[3:5], outputs))
+            wanted += list(zip(node.input[3:5], outputs, strict=True))
             probe.graph.output.extend(
                 helper.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in outputs
             )
@@ -93,7 +89,7 @@ def calibrate(model: onnx.ModelProto) -> onnx.ModelProto:
     )
     image = session.get_inputs()[0]
     found = session.run([o for _, o in wanted], {image.name: smooth_images(tuple(image.shape), 7)})
-    statistics = {name: value for (name, _), value in zip(wanted, found)}
+    statistics = {name: value for (name, _), value in zip(wanted, found, strict=True)}
     for tensor in model.graph.initializer:
         if tensor.name in statistics:
             tensor.CopyFrom(
@@ -103,12 +99,13 @@ def calibrate(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def main() -> None:
-    out, names = sys.argv[1], sys.argv[2:] or NAMES
-    os.makedirs(out, exist_ok=True)
-    source = os.path.join(os.path.dirname(onnx.backend.test.__file__), "data", "light")
+    """Write the models named on the command line."""
+    out, names = Path(sys.argv[1]), sys.argv[2:] or NAMES
+    out.mkdir(parents=True, exist_ok=True)
+    source = Path(onnx.backend.test.__file__).parent / "data" / "light"
     for name in names:
-        model = calibrate(fill(onnx.load(os.path.join(source, f"light_{name}.onnx"))))
-        onnx.save(model, os.path.join(out, f"{name}.onnx"))
+        model = calibrate(fill(onnx.load(source / f"light_{name}.onnx")))
+        onnx.save(model, out / f"{name}.onnx")
 
 
 if __name__ == "__main__":

@@ -154,6 +154,11 @@ def rank_of(value: Value) -> int:
     return ir.ShapedType(value.type).rank
 
 
+def is_static(value: Value) -> bool:
+    """Whether the type of a tensor value has the size of every axis."""
+    return ir.ShapedType(value.type).has_static_shape
+
+
 def axis_of(op: NnOp, axis: int, rank: int) -> int:
     """`axis` counted from the front; CompileError when a tensor of `rank` axes does not have it."""
     if not -rank <= axis < rank:
