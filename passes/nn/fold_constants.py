@@ -43,7 +43,9 @@ class KnownContent(Pattern[NnOp]):
         content = LocalSizes().content(result)
         if content is None or not all(isinstance(d, int) for d in content):
             no_match("its elements are not known")
-        array = np.array(content, numpy_dtype(result)).reshape(ir.RankedTensorType(result.type).shape)
+        array = np.array(content, numpy_dtype(result)).reshape(
+            ir.RankedTensorType(result.type).shape
+        )
         rewriter.replace(op, constant(rewriter, array))
 
 
