@@ -2,7 +2,8 @@
 
     python -m bench.compile_time [NAME ...] [--record FILE]
 
-Each figure is of a fresh process: cold with an empty cache, warm with the cache that the cold one left. Memory is the largest sum,
+Each figure is of a fresh process: cold with an empty cache, warm with the cache that the cold one left. Memory is
+the largest sum,
 sampled every 50 ms, of the proportional set sizes of the process and its workers.
 """
 
@@ -63,6 +64,7 @@ def compile_once(model: Path, cache: Path) -> tuple[float, int]:
 
 
 def main() -> None:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -76,7 +78,8 @@ def main() -> None:
             cold, memory_cold = compile_once(path, Path(cache))
             warm, memory_warm = compile_once(path, Path(cache))
         print(
-            f"{name}: cold {cold:.2f} s, {memory_cold / 2**20:.0f} MiB; warm {warm:.2f} s, {memory_warm / 2**20:.0f} MiB",
+            f"{name}: cold {cold:.2f} s, {memory_cold / 2**20:.0f} MiB; "
+            f"warm {warm:.2f} s, {memory_warm / 2**20:.0f} MiB",
             flush=True,
         )
         rows.append(

@@ -2,7 +2,8 @@
 
     python -m bench.layers [resnet50|squeezenet|minilm] [--record FILE]
 
-The peak is measured in the same run: a loop of independent fused multiply-adds. Winograd convolutions count the operations of the
+The peak is measured in the same run: a loop of independent fused multiply-adds. Winograd convolutions count the
+operations of the
 direct algorithm, so they can exceed it; the FLOP-weighted mean is taken over the direct kernels alone.
 """
 
@@ -30,6 +31,7 @@ def weighted(rows: Sequence[Row], family: str, peak: float) -> float:
 
 
 def main() -> None:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,5 @@
-"""Memory of a loaded library: what is resident after the first run, against weights, arena and an interpreter with numpy.
+"""Memory of a loaded library: what is resident after the first run, against weights, arena and an interpreter with
+numpy.
 
 python -m bench.memory [NAME ...] [--record FILE]
 """
@@ -48,8 +49,8 @@ def resident(program: str, *arguments: str) -> int:
 def live_bound(module: Module) -> int:
     """The most bytes of intermediate tensors of a static model that are live at once.
 
-    From the launches of the kernel level alone: a tensor lives from the launch that makes it to the last that reads it; the
-    operands of a concatenation that copies nothing live as long as its result, which needs no bytes of its own.
+    From the launches of the kernel level alone: a tensor lives from the launch that makes it to the last that
+    reads it; the operands of a concatenation that copies nothing live as long as its result, which needs no bytes of its own.
     """
     operations = [view(o) for o in module.main.regions[0].blocks[0].operations]
     returned = set(list(module.main.regions[0].blocks[0].operations)[-1].operation.operands)
@@ -102,6 +103,7 @@ def kernel_level(path: Path) -> Module:
 
 
 def main() -> None:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -130,8 +132,8 @@ def main() -> None:
             )
         mib = 2**20
         print(
-            f"{name}: resident {loaded / mib:.0f} MiB = interpreter and numpy {bare / mib:.0f} + packed weights {weights / mib:.0f}"
-            f" + arena {arena / mib:.1f} + {rest / mib:.1f}",
+            f"{name}: resident {loaded / mib:.0f} MiB = interpreter and numpy {bare / mib:.0f}"
+            f" + packed weights {weights / mib:.0f} + arena {arena / mib:.1f} + {rest / mib:.1f}",
             flush=True,
         )
         rows.append(

@@ -40,6 +40,7 @@ def fastest(call: Callable[[], object], count: int = 2000, rounds: int = 15) -> 
 
 
 def main() -> None:
+    """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -18,7 +18,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
-from xcompile.dialects.nn.base import Shape, dtype_of, rank_of, tensor_type
+from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.kinds import is_elementwise
@@ -86,8 +86,8 @@ class _Assignment:
         if is_elementwise(op.NAME):
             return self._elementwise(op)
         if op.NAME == "nn.concat":
-            return self._concat(op)
-        return None
+            return self._joined(op)
+        return self._resized(op) if op.NAME == "nn.resize" else None
 
     def _conv(self, conv: Conv) -> list[bool] | None:
         weight = const_of(conv.w)
@@ -119,14 +119,18 @@ class _Assignment:
             return None
         return full
 
-    def _concat(self, op: Op) -> list[bool] | None:
-        if op.attributes()["axis"] % 4 != 1 or not all(v in self._blocked for v in op.operands):
-            return None
-        whole = [self._is_whole(self._analysis.shape(v)) for v in op.operands[:-1]]
-        return [True] * len(op.operands) if all(whole) else None
+    def _joined(self, op: Op) -> list[bool] | None:
+        """A concatenation, blocked when one of its parts is: conversions of the others read memory anyway."""
+        blocked = any(v in self._blocked for v in op.operands)
+        static = all(isinstance(self._analysis.shape(v)[1], int) for v in op.operands)
+        return [True] * len(op.operands) if blocked and static else None
 
-    def _is_whole(self, shape: Shape) -> bool:
-        return isinstance(shape[1], int) and shape[1] % self._block == 0
+    def _resized(self, op: Op) -> list[bool] | None:
+        """A resized image, when batch and channels stay as they are."""
+        before, after = self._analysis.shape(op.operands[0]), self._analysis.shape(op.results[0])
+        if before[:2] != after[:2] or op.operands[0] not in self._blocked:
+            return None
+        return [True, *[False] * (len(op.operands) - 1)]
 
     # -- conversions --------------------------------------------------------------------------
 

@@ -130,3 +130,21 @@ def test_a_size_above_what_the_model_can_take_is_refused_by_name(pool):
     np.testing.assert_array_equal(compiled(np.ones((1, 3), np.float32)), [[1, 2, 3]])
     with pytest.raises(xcompile.RuntimeModelError, match="Add"):
         compiled(np.ones((1, 9), np.float32))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("channels", [(12, 20), (8, 4, 5), (3, 16), (32, 1, 7)])
+@pytest.mark.parametrize("target", ["x86-avx2", "cpu"])
+def test_concatenations_of_any_channels_need_no_conversion(pool, channels, batch, target):
+    n = Network()
+    parts = [n("Relu", n("Conv", "x", n.weight(c, 16, 3, 3), pads=[1, 1, 1, 1])) for c in channels]
+    joined = n("Concat", *parts, axis=1)
+    y = n("Conv", joined, n.weight(8, sum(channels), 1, 1))
+    model = n.model({"x": ("FLOAT", [batch, 16, 7, 9])}, {y: ("FLOAT", [batch, 8, 7, 9])})
+    compiled = xcompile.compile(model, target=target, pool=pool)
+    nodes = [s.node for s in compiled.artifact.program.steps]
+    assert (
+        len(nodes) <= len(channels) + 4
+    )  # the convolutions, the concatenation, conversions at both ends
+    x = np.random.default_rng(2).standard_normal((batch, 16, 7, 9)).astype(np.float32)
+    np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)

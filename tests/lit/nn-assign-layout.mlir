@@ -38,13 +38,13 @@ func.func @main(%x: tensor<1x3x6x6xf32>, %w: tensor<8x3x3x3xf32>) -> tensor<1x8x
   return %1 : tensor<1x8x6x6xf32>
 }
 // -----
-// Concatenations stay blocked where every part but the last has whole blocks.
+// Concatenations stay blocked, whatever the numbers of channels.
 // CHECK: "nn.concat"(%{{.*}}) {{.*}} -> tensor<1x12x6x6xf32, #nn.layout<"NCHW8c">>
 func.func @main(%x: tensor<1x3x6x6xf32>) -> tensor<1x12x6x6xf32> {
   %w = "nn.const"() {value = dense<1.0> : tensor<8x3x3x3xf32>} : () -> tensor<8x3x3x3xf32>
   %v = "nn.const"() {value = dense<2.0> : tensor<4x3x3x3xf32>} : () -> tensor<4x3x3x3xf32>
   %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
   %1 = "nn.conv"(%x, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<4x3x3x3xf32>) -> tensor<1x4x6x6xf32>
-  %2 = "nn.concat"(%0, %1) {axis = 1 : i64} : (tensor<1x8x6x6xf32>, tensor<1x4x6x6xf32>) -> tensor<1x12x6x6xf32>
+  %2 = "nn.concat"(%1, %0) {axis = 1 : i64} : (tensor<1x4x6x6xf32>, tensor<1x8x6x6xf32>) -> tensor<1x12x6x6xf32>
   return %2 : tensor<1x12x6x6xf32>
 }

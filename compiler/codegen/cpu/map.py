@@ -121,6 +121,9 @@ class MapPlan:
         shift: Dim = 0
         for value in root.operands:
             shape = self._kernel.shape(value)
+            if self._layout.block and axis == 1 and shift % self._layout.block != 0:
+                # a vector of the result has channels of several parts: each lane finds its own
+                return [Segment(self._result, self._plain_axes(self._kernel.shape(self._result)))]
             segments.append(Segment(value, self._plain_axes(shape), axis, shift))
             shift = shift + shape[axis]
         return segments

@@ -28,6 +28,7 @@ from xcompile.dialects.kernel import Func, Launch, View, parse_shape
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.cost import flops
+from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.slicing import Concat
 
 PART_CYCLES = 40_000
@@ -216,7 +217,9 @@ class _Build:
         free = all(v in makers and v not in self._inside for v in inputs) and len(
             set(inputs)
         ) == len(inputs)
-        return free and all(d == 1 for d in shape[: axis % len(shape)])
+        block = block_of(launch.results[0].type)
+        whole = not block or all(self._shapes[v][1] % block == 0 for v in inputs[:-1])
+        return free and whole and all(d == 1 for d in shape[: axis % len(shape)])
 
     def _whole(self, value: Value) -> tuple[Value, Dim]:
         """The value that owns the memory, and the byte where `value` starts in it."""
