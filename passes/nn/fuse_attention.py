@@ -6,7 +6,7 @@ from typing import ClassVar
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, has_one_use, maker, no_match, producer
-from xcompile.dialects.nn.attention import Attention
+from xcompile.dialects.nn.fused_attention import FusedAttention
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.binary import Add, Div, Mul
 from xcompile.dialects.nn.matmul import MatMul
@@ -25,7 +25,7 @@ class AttentionOfSoftmax(Pattern[MatMul]):
         %3 = "nn.softmax"(%2)
         %4 = "nn.matmul"(%3, %v)
     ->
-        %4 = "nn.attention"(%q, %k, %v, %mask)
+        %4 = "nn.fused_attention"(%q, %k, %v, %mask)
     """
 
     def rewrite(self, op: MatMul, rewriter: Rewriter) -> None:
@@ -54,7 +54,7 @@ class AttentionOfSoftmax(Pattern[MatMul]):
             no_match("the mask is not known to broadcast to the scores")
         keys = scores.b if scores.transpose_b else _transposed(rewriter, scores.b)
         rewriter.replace(
-            op, rewriter.create(Attention, q=scores.a, k=keys, v=op.b, mask=mask, scale=scale)
+            op, rewriter.create(FusedAttention, q=scores.a, k=keys, v=op.b, mask=mask, scale=scale)
         )
 
 

@@ -1,7 +1,7 @@
 // RUN: opt --passes=nn-fuse-attention,dce --explain=nn-fuse-attention %s | filecheck %s
 
 // CHECK: %[[K:.*]] = "nn.transpose"(%arg1) {perm = array<i64: 0, 2, 1>}
-// CHECK: "nn.attention"(%arg0, %[[K]], %arg2, %arg3) {{.*}}scale = 5.000000e-01
+// CHECK: "nn.fused_attention"(%arg0, %[[K]], %arg2, %arg3) {{.*}}scale = 5.000000e-01
 func.func @main(%q: tensor<2x5x8xf32>, %kt: tensor<2x8x6xf32>, %v: tensor<2x6x4xf32>, %m: tensor<2x1x6xf32>) -> tensor<2x5x4xf32> {
   %half = "nn.const"() {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
   %0 = "nn.matmul"(%q, %kt) : (tensor<2x5x8xf32>, tensor<2x8x6xf32>) -> tensor<2x5x6xf32>

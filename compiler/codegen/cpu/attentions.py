@@ -1,4 +1,4 @@
-"""The family of attention: `nn.attention`, its operands read through transpositions, its result stored through one."""
+"""The family of attention: `nn.fused_attention`, its operands read through transpositions, its result stored through one."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ from xcompile.dialects.nn.base import Shape, dtype_of
 
 
 class AttentionFamily:
-    """Takes kernels whose anchor is `nn.attention`."""
+    """Takes kernels whose anchor is `nn.fused_attention`."""
 
     name = "attention"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> "AttentionPlan":
-        return AttentionPlan(kernel, anchor(kernel, "nn.attention"), schedule)
+        return AttentionPlan(kernel, anchor(kernel, "nn.fused_attention"), schedule)
 
 
 class AttentionPlan:
