@@ -5,7 +5,7 @@ G gates (rnn 1, gru 3, lstm 4): x [T, B, I], w [D, G·H, I], r [D, G·H, H], bia
 then those of r), lengths [B], states [D, B, H].
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ def _sigmoid(x: np.ndarray, a: float, b: float) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "relu": lambda x, a, b: np.maximum(x, 0),
     "tanh": lambda x, a, b: np.tanh(x),
     "sigmoid": _sigmoid,

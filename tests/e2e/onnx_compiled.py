@@ -1,6 +1,6 @@
 """What becomes of each node case of the ONNX backend suite when it is compiled and run.
 
-python -m tests.e2e.onnx_compiled [WORD...]   run the cases whose names have one of the words; how they differ from the ledger
+python -m tests.e2e.onnx_compiled [WORD...]   run the cases that have one of the words in their name; compare
 python -m tests.e2e.onnx_compiled --shrink    take cases that pass now out of the ledger
 python -m tests.e2e.onnx_compiled --rewrite   write the ledger anew
 
@@ -123,7 +123,7 @@ def _serve() -> None:
         for line in sys.stdin:
             try:
                 answer = failure(cases[line.strip()], pool)
-            except Exception as error:  # whatever goes wrong is this case's outcome
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong is this case's outcome
                 answer = f"{type(error).__name__}: {error}"[:200]
             print(json.dumps(answer), file=answers, flush=True)
 
