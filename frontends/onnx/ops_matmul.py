@@ -8,7 +8,8 @@ from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.binary import Add, Mul
 from xcompile.dialects.nn.matmul import Einsum, MatMul
 from xcompile.frontends.onnx.context import NodeContext
-from xcompile.frontends.onnx.equations import Equation, parse_equation
+from xcompile.frontends.onnx.einsum import NotAProduct, decompose
+from xcompile.frontends.onnx.equations import parse_equation
 from xcompile.frontends.onnx.registry import onnx_op
 
 
@@ -58,33 +59,11 @@ def _scaled(node: NodeContext, value: Value, factor: float) -> Value:
 
 @onnx_op("Einsum", since=12)
 def einsum(node: NodeContext) -> list[Value]:
-    """A matrix product where the equation is one, else the general op."""
+    """Matrix products where the equation is made of some, else the general op."""
     operands = node.inputs()
-    equation = node.guarded(
-        lambda: parse_equation(node.attr("equation"), [node.rank(i) for i in range(len(operands))])
-    )
-    transposes = _as_matmul(equation)
-    if transposes is not None:
-        a, b = operands
-        return [node.make(MatMul, a=a, b=b, transpose_a=transposes[0], transpose_b=transposes[1]).y]
-    return [node.make(Einsum, xs=operands, equation=str(equation)).y]
-
-
-def _as_matmul(equation: Equation) -> tuple[bool, bool] | None:
-    """Whether to transpose a and b of the matrix product that the equation is; None when it is none."""
-    if len(equation.terms) != 2:
-        return None
-    a, b = equation.terms
-    batch, y = equation.output[:-2], equation.output
-    if len(a) != len(y) or len(b) != len(y) or len(y) < 2:
-        return None
-    if a[:-2] != batch or b[:-2] != batch:
-        return None
-    m, n = y[-2:]
-    summed = set(a[-2:]) - {m}
-    if len(summed) != 1 or len(set(a + b)) != len(batch) + 3:
-        return None
-    k = summed.pop()
-    if set(a[-2:]) != {m, k} or set(b[-2:]) != {k, n}:
-        return None
-    return a[-2:] == k + m, b[-2:] == n + k
+    ranks = [node.rank(i) for i in range(len(operands))]
+    equation = parse_equation(node.attr("equation"), ranks)
+    try:
+        return [decompose(node, equation, operands)]
+    except NotAProduct:
+        return [node.make(Einsum, xs=operands, equation=str(equation)).y]

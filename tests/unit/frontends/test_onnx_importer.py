@@ -1,4 +1,5 @@
 import itertools
+import time
 
 import numpy as np
 import onnx
@@ -126,6 +127,19 @@ class TestGraph:
         nodes = [node("Identity", [a], [b]) for a, b in itertools.pairwise(names)]
         module = import_onnx(model(nodes, {"x": [1]}, [names[-1]]))
         assert op_names(module) == ["func.return"]
+
+    @pytest.mark.full
+    def test_chain_of_100000_nodes_is_imported_in_a_minute(self):
+        names = ["x", *(f"t{i}" for i in range(100_000))]
+        nodes = [
+            node("ReduceSum", [a], [b], noop_with_empty_axes=1)
+            for a, b in itertools.pairwise(names)
+        ]
+        proto = model(nodes, {"x": [1]}, [names[-1]])
+        start = time.monotonic()
+        module = import_onnx(proto)
+        assert time.monotonic() - start < 60
+        assert len(op_names(module)) == 100_001
 
     def test_output_may_be_an_input_or_a_constant(self):
         module = import_onnx(model([], {"x": [1]}, ["x", "w"], {"w": np.full(1, 5, np.float32)}))

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from tests.unit.frontends.onnx_models import model
 from tests.unit.nn.onnx_node import arange, f32, run
 from xcompile.compiler.support.errors import CompileError
+from xcompile.frontends.onnx.importer import import_onnx
 
 
 def naive_conv(x, w, *, strides, pads, dilations, groups):
@@ -199,14 +202,45 @@ class TestEinsum:
             ("i,j,k->kij", [(2,), (3,), (4,)]),
             ("ij->", [(2, 3)]),
             ("a,a", [(3,), (3,)]),
+            ("bhwc,hkc->bhwk", [(2, 3, 4, 5), (3, 6, 5)]),
+            ("abcd,cdef->abef", [(2, 3, 4, 5), (4, 5, 2, 3)]),
+            ("ab,cd->acbd", [(2, 3), (4, 5)]),
+            ("abc,cd,de->abe", [(2, 3, 4), (4, 5), (5, 2)]),
+            ("abz,bc->ac", [(2, 3, 4), (3, 5)]),
+            ("ab,b->a", [(2, 3), (3,)]),
+            ("b,ab->ab", [(3,), (2, 3)]),
+            ("bij,bjk->bik", [(1, 2, 3), (5, 3, 4)]),
+            ("ij,jk->ik", [(0, 3), (3, 4)]),
+            ("ij,jk->ik", [(2, 0), (0, 4)]),
+            ("abij,abjk->ik", [(2, 3, 2, 2), (2, 3, 2, 2)]),
         ],
     )  # fmt: skip
-    def test_equations_mean_what_numpy_says(self, equation, shapes):
+    @pytest.mark.parametrize("dynamic", [True, False])
+    def test_equations_mean_what_numpy_says(self, equation, shapes, dynamic):
         operands = [arange(*s) + 1 for s in shapes]
-        y = run("Einsum", *operands, equation=equation)
+        y = run("Einsum", *operands, equation=equation, dynamic=dynamic)
         expected = np.einsum(equation.replace(" ", ""), *operands)
         assert y.shape == expected.shape
         np.testing.assert_allclose(y, expected, 1e-6)
+
+    @pytest.mark.parametrize(
+        ("equation", "ops"),
+        [
+            ("ij,jk->ik", ["nn.matmul"]),
+            ("bqd,bkd->bqk", ["nn.matmul"]),
+            ("bqhd,bkhd->bhqk", ["nn.transpose", "nn.transpose", "nn.matmul"]),
+            ("ij->j", ["nn.reduce_sum"]),
+            ("ii->i", ["nn.einsum"]),
+        ],
+    )
+    def test_equations_become_matrix_products_where_they_are_some(self, equation, ops):
+        terms = equation.split("->")[0].split(",")
+        names = [f"x{i}" for i in range(len(terms))]
+        node = helper.make_node("Einsum", names, ["y"], equation=equation)
+        shapes = {n: [None] * len(t) for n, t in zip(names, terms, strict=True)}
+        module = import_onnx(model([node], shapes, ["y"]))
+        found = [op.operation.name for op in module.main.regions[0].blocks[0].operations]
+        assert found == [*ops, "func.return"]
 
     @pytest.mark.parametrize(
         "equation", ["ij,jk->iz", "ij,j->ii", "i,jk->ij", "ijk,jk->i", "ij;jk", "ij,jk,kl", "i..j,jk", "1j,jk"]
