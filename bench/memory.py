@@ -49,8 +49,8 @@ def resident(program: str, *arguments: str) -> int:
 def live_bound(module: Module) -> int:
     """The most bytes of intermediate tensors of a static model that are live at once.
 
-    From the launches of the kernel level alone: a tensor lives from the launch that makes it to the last that
-    reads it; the operands of a concatenation that copies nothing live as long as its result, which needs no bytes of its own.
+    From the launches of the kernel level alone: a tensor lives from the launch that makes it to the last that reads it;
+    the operands of a concatenation that copies nothing live as long as its result, which needs no bytes of its own.
     """
     operations = [view(o) for o in module.main.regions[0].blocks[0].operations]
     returned = set(list(module.main.regions[0].blocks[0].operations)[-1].operation.operands)

@@ -25,8 +25,8 @@ def _of(op: Any, sizes: Sizes) -> Dim:
         return 2 * product(outer) * inner
     if op.NAME == "nn.matmul":
         shape = sizes.shape(op.a)
-        depth = shape[-2] if op.transpose_a and len(shape) > 1 else shape[-1]
-        return 2 * product(sizes.shape(op.y)) * depth
+        depth = -2 if op.transpose_a and len(shape) > 1 else -1
+        return 2 * product(sizes.shape(op.y)) * shape[depth]
     if op.NAME == "nn.fused_attention":
         scores = product(sizes.shape(op.q)[:-1]) * sizes.shape(op.k)[-2]
         return 2 * scores * (sizes.shape(op.q)[-1] + sizes.shape(op.v)[-1]) + 4 * scores

@@ -14,9 +14,9 @@ from xcompile.dialects.nn.numeric import rounded, widen
 class FusedAttention(NnOp):
     """`softmax(scale · q @ kᵀ + mask) @ v` on the last two axes; leading axes are the same for all three.
 
-    q is [batch…, queries, depth], k [batch…, keys, depth], v [batch…, keys, value depth]; the mask is added
-    and broadcasts to [batch…, queries, keys]. A query whose scores are all -inf gives NaN, as a softmax does. Not in ONNX (its Attention
-    is `nn.attention`): `nn-fuse-attention` makes it of a softmax between two products.
+    q is [batch…, queries, depth], k [batch…, keys, depth], v [batch…, keys, value depth]; the mask is added and
+    broadcasts to [batch…, queries, keys]. A query whose scores are all -inf gives NaN, as a softmax does. Not in ONNX
+    (its Attention is `nn.attention`): `nn-fuse-attention` makes it of a softmax between two products.
     """
 
     q: Operand

@@ -85,6 +85,7 @@ READS_STRIDED = frozenset({"nn.matmul", "nn.fused_attention"})
 """Anchors that read operands through transpositions, and may store their result through one."""
 
 TAKES_EPILOGUE = (
-    frozenset({"nn.conv", "nn.matmul", "nn.fused_attention", "nn.max_pool", "nn.average_pool"}) | _ROWS
+    frozenset({"nn.conv", "nn.matmul", "nn.fused_attention", "nn.max_pool", "nn.average_pool"})
+    | _ROWS
 )
 """Anchors whose kernels finish each element with the elementwise ops behind them."""

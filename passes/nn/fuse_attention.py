@@ -6,9 +6,9 @@ from typing import ClassVar
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, has_one_use, maker, no_match, producer
-from xcompile.dialects.nn.fused_attention import FusedAttention
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.binary import Add, Div, Mul
+from xcompile.dialects.nn.fused_attention import FusedAttention
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.softmax import Softmax

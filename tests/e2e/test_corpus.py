@@ -1,4 +1,5 @@
-"""Real models: as near to onnxruntime as it is to itself, for all sizes and threads, and the comparison sees planted errors.
+"""Real models: as near to onnxruntime as it is to itself, for all sizes and threads, and the comparison sees planted
+errors.
 
 Needs the corpus (python -m bench.corpus); runs in the full tier.
 """
@@ -35,7 +36,9 @@ def with_logits(model):
     outputs = {o.name for o in model.graph.output}
     for node in model.graph.node:
         if node.op_type == "Softmax" and outputs & set(node.output):
-            model.graph.output.append(onnx.helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None))
+            model.graph.output.append(
+                onnx.helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None)
+            )
     return model
 
 
@@ -43,7 +46,9 @@ def optimized(model, feeds):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return session.run(None, feeds)
 
 
@@ -58,7 +63,10 @@ def distance(found, wanted):
 
 def agrees(found, wanted, own):
     """Whether errors are at most 4 times onnxruntime's own, or 1e-5."""
-    return all(error <= max(4 * noise, 1e-5) for error, noise in zip(distance(found, wanted), own, strict=True))
+    return all(
+        error <= max(4 * noise, 1e-5)
+        for error, noise in zip(distance(found, wanted), own, strict=True)
+    )
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
@@ -93,7 +101,12 @@ def test_the_comparison_sees_one_percent_in_one_weight(case, place):
     own = distance(optimized(model, feeds), wanted)
     planted = onnx.ModelProto()
     planted.CopyFrom(model)
-    read = {name for node in planted.graph.node if node.op_type in ("Conv", "MatMul", "Gemm") for name in node.input}
+    read = {
+        name
+        for node in planted.graph.node
+        if node.op_type in ("Conv", "MatMul", "Gemm")
+        for name in node.input
+    }
     order = [name for node in planted.graph.node for name in node.input]
     weights = [i for i in planted.graph.initializer if i.name in read and len(i.dims) >= 2]
     weights.sort(key=lambda i: order.index(i.name))
@@ -109,7 +122,9 @@ def test_a_poisoned_arena_changes_nothing(case):
     make, _, compiled = case
     feeds = make(1)
     for a, b in zip(
-        compiled.artifact.load(poison=True).run(feeds).values(), compiled.run(feeds).values(), strict=True
+        compiled.artifact.load(poison=True).run(feeds).values(),
+        compiled.run(feeds).values(),
+        strict=True,
     ):
         np.testing.assert_array_equal(a, b)
 
