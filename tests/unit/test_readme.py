@@ -1,24 +1,65 @@
-"""The code blocks of the README."""
+"""The code blocks of the README and of the page of the Python API: each of them runs."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+from xcompile.compiler.cli.main import execute
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs" / "python_api.md")
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced code blocks of the README in a language, in order."""
-    text = README.read_text(encoding="utf-8")
+def blocks(language: str, page: Path = README) -> list[str]:
+    """The fenced code blocks of a page in a language, in order."""
+    text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_python_blocks_run_one_after_the_other() -> None:
-    script = "\n".join(blocks("python"))
-    subprocess.run([sys.executable, "-c", script], cwd=README.parent, check=True)
+def commands() -> list[str]:
+    """The command lines of xcompile in the README."""
+    lines = "".join(blocks("sh")).splitlines()
+    return [line for line in lines if line.startswith("xcompile ")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples, as a reader's copy of the repository has them."""
+    path = tmp_path_factory.mktemp("copy")
+    (path / "examples").symlink_to(ROOT / "examples")
+    return path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_blocks_run_one_after_the_other(folder: Path, page: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = "\n".join(blocks("python", page))
+    subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True)
+
+
+def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert len(commands()) == 7
+    for line in commands():
+        code = execute(shlex.split(line)[1:])
+        assert code == 0 or (line == "xcompile doctor" and code == 1), line
+    assert (folder / "results" / "scores.npy").exists()
+
+
+def test_the_c_program_runs(folder: Path) -> None:
+    (program,) = blocks("c")
+    (folder / "main.c").write_text(program)
+    assert execute([str(ROOT / "examples/digits/digits.onnx"), "--prefix", "digits", "-o", str(folder / "digits.so")]) == 0  # fmt: skip
+    compiler = [sys.executable, "-m", "ziglang", "cc", f"-I{ROOT / 'runtime' / 'native'}"]
+    subprocess.run([*compiler, "main.c", "./digits.so", "-o", "main"], cwd=folder, check=True)
+    done = subprocess.run(["./main"], cwd=folder, check=True, capture_output=True, text=True)
+    assert re.fullmatch(r"10 scores, the first is -?\d+\.\d+\n", done.stdout)
 
 
 @pytest.mark.parametrize("block", blocks("sh"))
@@ -26,12 +67,23 @@ def test_a_shell_block_parses(block: str) -> None:
     subprocess.run(["bash", "-n", "-c", block], check=True)
 
 
-def test_the_test_command_stands_in_the_readme() -> None:
-    assert any("pytest -n 2" in block for block in blocks("sh"))
+def test_two_commands_do_all_the_set_up() -> None:
+    example, tests = blocks("sh")[:2]
+    assert example.endswith("&& .venv/bin/python examples/digits/run.py\n")
+    assert tests.endswith("&& .venv/bin/python -m pytest -n 2\n")
 
 
-def test_every_link_leads_to_a_file() -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
+def test_the_number_of_ops_is_right() -> None:
+    from xcompile.frontends.onnx import registry
+
+    registry.load_converters()
+    known = [op for domain, op in registry._TABLE if domain == ""]
+    assert f"[{len(known)} ops]" in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
     assert targets
     for target in targets:
-        assert (README.parent / target).exists(), target
+        assert (page.parent / target).exists(), target
