@@ -53,12 +53,21 @@ def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_c_program_runs(folder: Path) -> None:
+    """As a library that this process's libc serves: a program would have zig build a libc first, for a minute."""
     (program,) = blocks("c")
     (folder / "main.c").write_text(program)
-    assert execute([str(ROOT / "examples/digits/digits.onnx"), "--prefix", "digits", "-o", str(folder / "digits.so")]) == 0  # fmt: skip
-    compiler = [sys.executable, "-m", "ziglang", "cc", f"-I{ROOT / 'runtime' / 'native'}"]
-    subprocess.run([*compiler, "main.c", "./digits.so", "-o", "main"], cwd=folder, check=True)
-    done = subprocess.run(["./main"], cwd=folder, check=True, capture_output=True, text=True)
+    words = [ROOT / "examples/digits/digits.onnx", "--prefix", "digits", "-o", folder / "digits.so"]
+    assert execute([str(word) for word in words]) == 0
+    zig = [sys.executable, "-m", "ziglang"]
+    compiler = [*zig, "cc", "-O1", "-fPIC", f"-I{ROOT / 'runtime' / 'native'}"]
+    subprocess.run([*compiler, "-c", "main.c", "-o", "main.o"], cwd=folder, check=True)
+    linker = [*zig, "ld.lld", "-shared", "main.o", "./digits.so", "-o", "main.so"]
+    subprocess.run(linker, cwd=folder, check=True)
+    call = "import ctypes; m = ctypes.CDLL('./main.so'); assert m.main() == 0; "
+    call += "ctypes.CDLL(None).fflush(None)"
+    done = subprocess.run(
+        [sys.executable, "-c", call], cwd=folder, check=True, capture_output=True, text=True
+    )
     assert re.fullmatch(r"10 scores, the first is -?\d+\.\d+\n", done.stdout)
 
 
@@ -73,12 +82,13 @@ def test_two_commands_do_all_the_set_up() -> None:
     assert tests.endswith("&& .venv/bin/python -m pytest -n 2\n")
 
 
-def test_the_number_of_ops_is_right() -> None:
+def test_the_number_of_ops_is_no_exaggeration() -> None:
     from xcompile.frontends.onnx import registry
 
     registry.load_converters()
-    known = [op for domain, op in registry._TABLE if domain == ""]
-    assert f"[{len(known)} ops]" in README.read_text(encoding="utf-8")
+    claimed = re.search(r"more than (\d+) ops", README.read_text(encoding="utf-8"))
+    assert claimed is not None
+    assert int(claimed[1]) < len([op for domain, op in registry._TABLE if domain == ""])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
