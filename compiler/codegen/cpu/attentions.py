@@ -1,4 +1,4 @@
-"""The family of attention: `nn.fused_attention`, its operands read through transpositions, its result stored through one."""
+"""The family of attention: `nn.fused_attention`; operands are read and the result stored through transpositions."""
 
 from typing import Any
 
