@@ -42,7 +42,7 @@ def evaluate(
     remaining = _uses(wanted)
     for operation in block.operations:
         if any(result in remaining for result in operation.operation.results):
-            _execute(operation.operation, module, known)
+            execute(operation.operation, module, known)
             _release(operation.operation, remaining, known)
     return [known[value] for value in wanted]
 
@@ -96,7 +96,12 @@ def _check_shape(value: Value, array: np.ndarray, what: str, node: str | None) -
         )
 
 
-def _execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndarray]) -> None:
+def execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndarray]) -> None:
+    """Compute the results of one nn op from the operands in `known`, and add them there.
+
+    Raises:
+        CompileError: XC2011 when the op fails or gives what its type does not say.
+    """
     op = view(operation)
     node = describe(operation.location)
     if not isinstance(op, NnOp):
