@@ -1,6 +1,8 @@
 """The entry point of `xcompile`: finds the command, and turns every failure into one line."""
 
 import difflib
+import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -58,7 +60,22 @@ def _options(
 
 def main() -> None:
     """The console script."""
-    sys.exit(execute(sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that lacks a character gets its number
+            stream.reconfigure(errors="backslashreplace")
+    code = execute(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if code == 0:
+            message, code = _explained(error, ())
+            print_error(message)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -93,6 +110,8 @@ def _explained(error: Exception, words: Sequence[str]) -> tuple[str, int]:
         return str(error), FAILURE
     if isinstance(error, _UsageError):
         return _usage(error, words), USAGE
+    if isinstance(error, OSError) and error.filename is None:
+        return f"the output cannot be written: {error.strerror}", FAILURE
     name = type(error).__name__
     return f"internal error: {name}: {error} (help: --debug shows where)", FAILURE
 

@@ -492,6 +492,28 @@ def test_a_pipe_sees_one_line_and_a_terminal_a_progress_bar(tmp_path: Path) -> N
     assert b"compiling kernels" in shown
 
 
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    words = f"{sys.executable} -m xcompile.compiler.cli.main opt {DIGITS} | head -1"
+    done = subprocess.run(words, shell=True, env=ENVIRONMENT, check=True, capture_output=True)
+    assert done.stdout.startswith(b"module attributes {xc.input_dims = [")
+    assert done.stdout.count(b"\n") == 1
+    assert done.stderr == b""
+
+
+def test_a_full_disk_is_an_error_and_a_poor_terminal_is_none() -> None:
+    environment = ENVIRONMENT | {"PYTHONIOENCODING": "ascii"}
+    plain = subprocess.run(
+        [*COMMAND, "targets"], env=environment, check=True, capture_output=True, text=True
+    )
+    assert "512 bits \\xd7 32" in plain.stdout
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run(
+            [*COMMAND, "targets"], env=ENVIRONMENT, check=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert failed.returncode == 1
+    assert failed.stderr == b"error: the output cannot be written: No space left on device\n"
+
+
 def test_errors_are_red_on_a_terminal_only(tmp_path: Path) -> None:
     words = [*COMMAND, "none.onnx"]
     piped = subprocess.run(words, env=ENVIRONMENT, check=False, capture_output=True)
