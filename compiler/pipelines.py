@@ -12,6 +12,7 @@ GRAPH_PASSES = ",".join(
         "nn-fuse-gelu",
         "nn-fuse-hard-swish",
         "nn-fuse-softmax",
+        "nn-decompose-attention",
         "nn-fuse-attention",
         "nn-fuse-layer-norm",
         "nn-fuse-rms-norm",

@@ -10,6 +10,7 @@ PASSES = {
     "nn-canonicalize": "xcompile.passes.nn.canonicalize:Canonicalize",
     "nn-choose-winograd": "xcompile.passes.nn.choose_winograd:ChooseWinograd",
     "nn-conv-bias": "xcompile.passes.nn.conv_bias:ConvBias",
+    "nn-decompose-attention": "xcompile.passes.nn.decompose_attention:DecomposeAttention",
     "nn-decompose-batch-norm": "xcompile.passes.nn.decompose_batch_norm:DecomposeBatchNorm",
     "nn-decompose-group-norm": "xcompile.passes.nn.decompose_group_norm:DecomposeGroupNorm",
     "nn-decompose-hardmax": "xcompile.passes.nn.decompose_hardmax:DecomposeHardmax",
