@@ -161,7 +161,7 @@ def _artifact(
         scratch_stride=program.scratch,
         target=request.target.name,
         features=tuple(sorted(request.target.features)),
-        checks=tuple(c.text for c in program.checks),
+        checks=(*(c.text for c in program.checks), *_repeated(program, inputs)),
         provenance={
             "model": module.name,
             "pipeline": str(request.resolved()),
@@ -180,6 +180,16 @@ def _artifact(
         kernels={s: KernelFacts(p.family, str(p.schedule)) for s, p in built.plans.items()},
         explanations=tuple(_explanations(context)),
     )
+
+
+def _repeated(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
+    """What is wrong when two input sizes of one name differ."""
+    for repeat in program.repeats:
+        (one, axis), (other, before) = repeat.place, repeat.first
+        yield (
+            f"axis {axis} of the input '{inputs[one].name}' and axis {before} of '{inputs[other].name}' "
+            f"are both '{repeat.dim}' and must be equal"
+        )
 
 
 def _explanations(context: PassContext) -> Iterator[str]:

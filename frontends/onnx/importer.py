@@ -185,7 +185,7 @@ class _Importer:
                 dim.HasField("dim_value") and dim.dim_value != -1
             ):  # -1 is some exporters' way to say "any"
                 dims.append(dim.dim_value)
-            elif dim.dim_param:
+            elif any(c.isalnum() for c in dim.dim_param):  # "?" names nothing
                 dims.append(symbols.of_param(dim.dim_param))
             else:
                 dims.append(symbols.unnamed(info.name, axis))

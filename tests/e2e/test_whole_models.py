@@ -148,3 +148,23 @@ def test_concatenations_of_any_channels_need_no_conversion(pool, channels, batch
     )  # the convolutions, the concatenation, conversions at both ends
     x = np.random.default_rng(2).standard_normal((batch, 16, 7, 9)).astype(np.float32)
     np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_of_one_name_that_differ_are_refused(pool):
+    n = Network()
+    y = n("Add", n("ReduceSum", "x", keepdims=0), n("ReduceSum", "y", keepdims=0))
+    model = n.model({"x": ("FLOAT", ["N", 3]), "y": ("FLOAT", [2, "N"])}, {y: ("FLOAT", [])})
+    compiled = xcompile.compile(model, pool=pool)
+    assert compiled(np.ones((4, 3), np.float32), np.ones((2, 4), np.float32)) == 20
+    with pytest.raises(xcompile.RuntimeModelError, match="axis 1 of the input 'y' and axis 0 of 'x' are both 'N'"):
+        compiled(np.ones((4, 3), np.float32), np.ones((2, 5), np.float32))
+
+
+def test_sizes_named_by_a_question_mark_are_independent(pool):
+    n = Network()
+    y = n("Relu", n("Conv", "x", n.weight(8, 3, 3, 3)))
+    model = n.model({"x": ("FLOAT", ["?", 3, "?", "?"])}, {y: ("FLOAT", ["?", 8, "?", "?"])})
+    compiled = xcompile.compile(model, pool=pool)
+    for shape in ((1, 3, 9, 20), (2, 3, 17, 5)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)

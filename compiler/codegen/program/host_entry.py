@@ -10,7 +10,7 @@ from typing import Any
 
 from xcompile.compiler.codegen.job import EmittedModule
 from xcompile.compiler.codegen.program.program import Place, Program, Step
-from xcompile.compiler.support.dims import Dim, fold, symbols_of
+from xcompile.compiler.support.dims import Dim, fold
 
 _CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
 """Byte offsets in `xc_context`; a test compares them with the runtime's."""
@@ -130,21 +130,17 @@ class _Arithmetic:
 def _prepare(program: Program) -> str:
     w = _Writer()
     symbols: dict[str, str] = {}
-    positions: list[tuple[int, Dim]] = []
     slot = 0
     for shape in program.inputs:
         for dim in shape:
-            if not isinstance(dim, int):
-                value = w.load(w.at("%dims", 8 * slot), "i64")
-                if symbols_of(dim) == (str(dim),) and str(dim) not in symbols:
-                    symbols[str(dim)] = value
-                else:
-                    positions.append((slot, dim))
+            if not isinstance(dim, int) and str(dim) not in symbols:
+                symbols[str(dim)] = w.load(w.at("%dims", 8 * slot), "i64")
             slot += 1
     arithmetic = _Arithmetic(w, symbols)
+    pairs = [(fold(c.left, arithmetic), fold(c.right, arithmetic)) for c in program.checks]
+    pairs += [(w.load(w.at("%dims", 8 * r.slot), "i64"), symbols[str(r.dim)]) for r in program.repeats]
     status = w.constant(0)
-    for number, check in reversed(list(enumerate(program.checks))):
-        left, right = fold(check.left, arithmetic), fold(check.right, arithmetic)
+    for number, (left, right) in reversed(list(enumerate(pairs))):
         holds = w.op(f'llvm.icmp "eq" {left}, {right} : i64')
         status = w.op(f"llvm.select {holds}, {status}, {w.constant(-1 - number)} : i1, i64")
     for number, dim in enumerate(program.table):

@@ -67,6 +67,23 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """An input size that must equal an earlier one.
+
+    Attributes:
+        slot: its position among the sizes of all inputs.
+        dim: the symbol that both are.
+        place: input and axis.
+        first: input and axis of the earlier one.
+    """
+
+    slot: int
+    dim: Dim
+    place: tuple[int, int]
+    first: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Program:
     """Everything that the entry functions of a model do.
 
@@ -89,6 +106,21 @@ class Program:
     steps: tuple[Step, ...]
     setup: tuple[Step, ...] = ()
     prepared: int = 0
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """The places of input sizes whose symbol stands at an earlier place too: both must have one value."""
+        first: dict[Dim, tuple[int, int]] = {}
+        found: list[Repeat] = []
+        slot = 0
+        for position, shape in enumerate(self.inputs):
+            for axis, dim in enumerate(shape):
+                if not isinstance(dim, int):
+                    if dim in first:
+                        found.append(Repeat(slot, dim, (position, axis), first[dim]))
+                    first.setdefault(dim, (position, axis))
+                slot += 1
+        return tuple(found)
 
     @property
     def scratch(self) -> int:
