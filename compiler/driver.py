@@ -12,14 +12,15 @@ from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program.build import Built, build, machine_of
 from xcompile.compiler.codegen.program.program import Check, Program
 from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.instruments import Verify
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import PassContext
+from xcompile.compiler.ir.passes import Instrument, PassContext
 from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
 from xcompile.compiler.support.fingerprint import code_fingerprint
-from xcompile.compiler.support.options import CACHE, JOBS, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.options import CACHE, JOBS, VERIFY_EACH, WORKER_TIMEOUT, Options
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import dtype_of
@@ -43,6 +44,7 @@ class Request:
         explain: passes that should say why they did not fire.
         load: Python files that add passes; workers load them too.
         options: everything else.
+        instruments: who watches the passes, besides verification.
     """
 
     target: Target
@@ -52,6 +54,7 @@ class Request:
     explain: frozenset[str] = frozenset()
     load: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
+    instruments: tuple[Instrument, ...] = ()
 
     def resolved(self) -> Pipeline:
         """The pipeline with its edits."""
@@ -83,7 +86,8 @@ def compile_module(
         checks = tuple(Check(a, b, text) for a, b, text in analysis.constraints)
         if progress is not None:
             progress("passes", 0, 1)
-        context = PassContext(request.target, request.explain)
+        watching = [Verify(each=request.options[VERIFY_EACH]), *request.instruments]
+        context = PassContext(request.target, request.explain, instruments=watching)
         run_pipeline(module, request.resolved(), context)
         built = build(module, request.target, request.prefix, checks)
     objects = _compile_jobs(built, request, progress, pool)
