@@ -204,8 +204,6 @@ class ClipOfClip(Pattern[Clip]):
             no_match("the inner clip has other users")
         _check_exact(op)
         (low0, high0), (low1, high1) = _bounds(rewriter, inner), _bounds(rewriter, op)
-        if low0 > high0 or low1 > high1:
-            no_match("the bounds cross")
         _clip(rewriter, op, inner.x, max(low0, low1), min(high0, high1))
 
 
