@@ -212,7 +212,7 @@ def test_concatenations_along_different_axes_stay_apart(random: np.random.Genera
     g = Graph((2, 2))
     x = g.inputs[0]
     y = g.make(Concat, xs=[x, x], axis=0)
-    y = g.make(Concat, xs=[y, values(random, 4, 1)], axis=1)
+    y = g.make(Concat, xs=[y, g.const(values(random, 4, 1))], axis=1)
     assert run("nn-canonicalize", g.done(y), values(random, 2, 2)) == ["concat", "concat"]
 
 
