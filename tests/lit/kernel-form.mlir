@@ -68,3 +68,35 @@ func.func @main(%x: tensor<1x4xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
   %1 = "nn.add"(%0, %y) : (tensor<1x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
   return %1 : tensor<8x4xf32>
 }
+// -----
+// What is read at many places is computed once: here each element of the result depends on four of the exponential.
+// CHECK: kernel.launch
+// CHECK: kernel.launch
+// CHECK-NOT: kernel.launch
+// CHECK: "kernel.func"
+func.func @main(%x: tensor<10xf32>) -> tensor<8xf32> {
+  %zero = "nn.const"() {value = dense<0> : tensor<1xi64>} : () -> tensor<1xi64>
+  %one = "nn.const"() {value = dense<1> : tensor<1xi64>} : () -> tensor<1xi64>
+  %eight = "nn.const"() {value = dense<8> : tensor<1xi64>} : () -> tensor<1xi64>
+  %nine = "nn.const"() {value = dense<9> : tensor<1xi64>} : () -> tensor<1xi64>
+  %ten = "nn.const"() {value = dense<10> : tensor<1xi64>} : () -> tensor<1xi64>
+  %0 = "nn.exp"(%x) : (tensor<10xf32>) -> tensor<10xf32>
+  %1 = "nn.slice"(%0, %zero, %nine) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<10xf32>, tensor<1xi64>, tensor<1xi64>) -> tensor<9xf32>
+  %2 = "nn.slice"(%0, %one, %ten) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<10xf32>, tensor<1xi64>, tensor<1xi64>) -> tensor<9xf32>
+  %3 = "nn.add"(%1, %2) : (tensor<9xf32>, tensor<9xf32>) -> tensor<9xf32>
+  %4 = "nn.slice"(%3, %zero, %eight) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<9xf32>, tensor<1xi64>, tensor<1xi64>) -> tensor<8xf32>
+  %5 = "nn.slice"(%3, %one, %nine) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<9xf32>, tensor<1xi64>, tensor<1xi64>) -> tensor<8xf32>
+  %6 = "nn.add"(%4, %5) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %6 : tensor<8xf32>
+}
+// -----
+// A pool over a blocked image reads memory; what is in front of it is not its prologue.
+// CHECK: kernel.launch
+// CHECK: kernel.launch
+// CHECK-NOT: kernel.launch
+// CHECK: "kernel.func"
+func.func @main(%x: tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>) -> tensor<1x16x1x1xf32> {
+  %0 = "nn.relu"(%x) : (tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>) -> tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>
+  %1 = "nn.reduce_mean"(%0) {axes = array<i64: 2, 3>, keepdims = true} : (tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>) -> tensor<1x16x1x1xf32>
+  return %1 : tensor<1x16x1x1xf32>
+}

@@ -1,0 +1,293 @@
+"""Outlining: groups of nn ops become `kernel.func`s, and launches of them.
+
+A kernel is written as text first: groups of equal text are one kernel.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from xcompile.compiler.ir.location import fuse
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.support.dims import Dim, bounds, symbol
+from xcompile.dialects.kernel import SHAPES, Dims, Func, Launch, Return, View, shape_text
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.kinds import SIZE_OPERANDS, VIEWS, is_elementwise
+from xcompile.dialects.nn.shapes import ShapeAnalysis
+
+
+@dataclass
+class Group:
+    """A kernel in the making.
+
+    Attributes:
+        root: the op whose results it gives.
+        ops: all its ops, in reverse program order.
+        anchor: the op that is neither elementwise nor data movement, if there is one.
+    """
+
+    root: Op
+    ops: list[Op] = field(default_factory=list[Op])
+    anchor: Op | None = None
+
+
+def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
+    """Each operand, and whether it only says sizes or places that are known."""
+    sized: set[int] = set()
+    position = 0
+    for name, value in op.operand_fields().items():
+        values: list[Value] = value if isinstance(value, list) else [] if value is None else [value]
+        count = len(values)
+        if (
+            name in SIZE_OPERANDS.get(op.NAME, ())
+            and count == 1
+            and analysis.content(values[0]) is not None
+        ):
+            sized.add(position)
+        position += count
+    return [(v, i in sized) for i, v in enumerate(op.operands)]
+
+
+class Outliner:
+    """Writes the kernels and the launches, and removes what they replace."""
+
+    def __init__(self, module: Module, analysis: ShapeAnalysis) -> None:
+        self._module = module
+        self._analysis = analysis
+        self._kernels: dict[str, str] = {}
+        self._block = module.main.regions[0].blocks[0]
+        self._new: dict[Value, Value] = {}
+
+    def outline(self, groups: Iterable[Group]) -> None:
+        roots = {group.root: group for group in groups}
+        old = [o.operation for o in self._block.operations]
+        *body, terminator = old
+        with ir.InsertionPoint(terminator):
+            for operation in body:
+                op = view(operation)
+                assert op is not None
+                if op in roots:
+                    self._launch(roots[op])
+                elif op.NAME in VIEWS:
+                    self._view(op)
+                elif isinstance(op, Const):
+                    self._constant(op)
+            self._finish(terminator)
+        for operation in reversed(body):
+            operation.erase()
+        self._drop_unused(terminator)
+
+    def _value(self, value: Value) -> Value:
+        return self._new.get(value, value)
+
+    def _constant(self, op: Const) -> None:
+        made = Const.build({"value": op.value}, [op.y.type], loc=op.location)
+        self._new[op.y] = made.y
+
+    def _view(self, op: Op) -> None:
+        source, result = op.operands[0], op.results[0]
+        if source not in self._new and not isinstance(source.owner, ir.Block):
+            return  # shape arithmetic: nobody reads it as data
+        shape = shape_text(self._analysis.shape(result))
+        made = View.build(
+            {"x": self._value(source), "shape": shape}, [result.type], loc=op.location
+        )
+        self._new[result] = made.y
+
+    def _launch(self, group: Group) -> None:
+        text, inputs, sizes = _Outlined(self._module, self._analysis, group).write()
+        name = self._kernels.get(text)
+        if name is None:
+            name = self._kernels[text] = _kernel_name(group, len(self._kernels))
+            self._append_kernel(text, name)
+        launch = Launch.build(
+            {
+                "inputs": [self._value(v) for v in inputs],
+                "callee": name,
+                "shapes": tuple(shape_text(self._analysis.shape(r)) for r in group.root.results),
+                "sizes": tuple(str(s) for s in sizes),
+            },
+            [r.type for r in group.root.results],
+            loc=fuse(op.location for op in reversed(group.ops)),
+        )
+        self._new.update(zip(group.root.results, launch.results, strict=True))
+
+    def _append_kernel(self, text: str, name: str) -> None:
+        parsed = ir.Module.parse(text, self._module.context)
+        operation = parsed.body.operations[0].operation
+        operation.attributes["sym_name"] = ir.StringAttr.get(name)
+        operation.detach_from_parent()
+        self._module.module.body.append(operation)
+
+    def _finish(self, terminator: ir.Operation) -> None:
+        """Return values that are stored by a launch of their own: copies of arguments, constants and duplicates."""
+        stored: set[Value] = set()
+        for position, value in enumerate(list(terminator.operands)):
+            new = self._value(value)
+            base = new
+            while (
+                seen := View.of(
+                    base.owner if isinstance(base.owner, ir.Operation | ir.OpView) else None
+                )
+            ) is not None:
+                base = seen.x
+            if base in stored or Launch.of(_owner(base)) is None:
+                new = base = self._copy(value, new)
+            stored.add(base)
+            terminator.operands[position] = new
+
+    def _copy(self, old: Value, new: Value) -> Value:
+        shape = self._analysis.shape(old)
+        names: dict[Dim, str] = {}
+        dims = tuple(_bind(d, names) for d in shape)
+        text = _func_text(self._module, [new.type], [";".join(dims)], list, ())
+        name = self._kernels.get(text)
+        if name is None:
+            name = self._kernels[text] = f"copy_{len(self._kernels)}"
+            self._append_kernel(text, name)
+        made = Launch.build(
+            {
+                "inputs": [new],
+                "callee": name,
+                "shapes": (shape_text(shape),),
+                "sizes": tuple(map(str, names)),
+            },
+            [new.type],
+        )
+        return made.results[0]
+
+    def _drop_unused(self, terminator: ir.Operation) -> None:
+        for operation in reversed([o.operation for o in self._block.operations]):
+            op = view(operation)
+            if op is not None and not any(True for r in op.results for _ in r.uses):
+                operation.erase()
+
+
+def _owner(value: Value) -> ir.Operation | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _kernel_name(group: Group, number: int) -> str:
+    words = [op.NAME.partition(".")[2] for op in reversed(group.ops)]
+    return "_".join(words[:4]) + f"_{number}"
+
+
+def _bind(dim: Dim, names: dict[Dim, str]) -> str:
+    """The kernel's word for a size of the program: an integer or d0, d1, …"""
+    if isinstance(dim, int):
+        return str(dim)
+    if bounds(dim)[1] < 0:
+        return str(
+            -symbol(names.setdefault(-dim, f"d{len(names)}"))
+        )  # sizes are not negative, places may be
+    return names.setdefault(dim, f"d{len(names)}")
+
+
+class _Outlined:
+    """One group as the text of a kernel.func."""
+
+    def __init__(self, module: Module, analysis: ShapeAnalysis, group: Group) -> None:
+        self._module = module
+        self._analysis = analysis
+        self._group = group
+        self._ops = list(reversed(group.ops))
+        self._names: dict[Dim, str] = {}
+
+    def write(self) -> tuple[str, list[Value], list[Dim]]:
+        """The text, the values to launch it on, and what d0, d1, … are."""
+        if self._analysis.content(self._group.root.results[0]) is not None and len(self._ops) == 1:
+            inputs: list[Value] = []
+        else:
+            inputs = self._inputs()
+        arguments = [
+            ";".join(_bind(d, self._names) for d in self._analysis.shape(v)) for v in inputs
+        ]
+        constants = tuple(i for i, v in enumerate(inputs) if const_of(v) is not None)
+        text = _func_text(
+            self._module, [v.type for v in inputs], arguments,
+            lambda parameters: self._body(dict(zip(inputs, parameters, strict=True))), constants,
+        )  # fmt: skip
+        return text, inputs, list(self._names)
+
+    def _inputs(self) -> list[Value]:
+        inside = {r for op in self._ops for r in op.results}
+        found: dict[Value, None] = {}
+        for op in self._ops:
+            for value, is_size in operand_roles(op, self._analysis):
+                if value not in inside and not is_size and not self._embedded(op, value):
+                    found.setdefault(value)
+        return list(found)
+
+    def _embedded(self, op: Op, value: Value) -> bool:
+        """Whether a constant stands in the kernel itself: splats that elementwise ops read."""
+        constant = const_of(value)
+        return constant is not None and constant.splat and is_elementwise(op.NAME)
+
+    def _body(self, values: dict[Value, Value]) -> list[Value]:
+        if not values and self._analysis.content(self._group.root.results[0]) is not None:
+            return [self._dims(self._group.root.results[0])]
+        for op in self._ops:
+            operands = [
+                self._operand(op, v, is_size, values)
+                for v, is_size in operand_roles(op, self._analysis)
+            ]
+            made = ir.Operation.create(
+                op.NAME,
+                results=[r.type for r in op.results],
+                operands=operands,
+                attributes={k: op.operation.attributes[k] for k in op.operation.attributes},
+            )
+            self._state_shapes(op, made)
+            values.update(zip(op.results, made.results, strict=True))
+        return [values[r] for r in self._group.root.results]
+
+    def _state_shapes(self, op: Op, made: ir.Operation) -> None:
+        """Sizes known only at run time are written to the op: the kernel need not infer them again."""
+        shapes = [self._analysis.shape(r) for r in op.results]
+        if all(isinstance(d, int) for shape in shapes for d in shape):
+            return
+        texts = [";".join(_bind(d, self._names) for d in shape) for shape in shapes]
+        made.attributes[SHAPES] = ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])
+
+    def _operand(self, op: Op, value: Value, is_size: bool, values: dict[Value, Value]) -> Value:
+        if is_size:
+            return self._dims(value)
+        if value not in values:
+            constant = const_of(value)
+            assert constant is not None
+            values[value] = Const.build({"value": constant.value}, [value.type]).y
+        return values[value]
+
+    def _dims(self, value: Value) -> Value:
+        content = self._analysis.content(value)
+        assert content is not None
+        words = tuple(_bind(d, self._names) for d in content)
+        made = Dims.build(
+            {"values": words, "dtype": dtype_of(value), "rank": rank_of(value)}, [value.type]
+        )
+        return made.y
+
+
+def _func_text(
+    module: Module,
+    types: list[ir.Type],
+    arguments: list[str],
+    body: Callable[[list[Value]], list[Value]],
+    constants: tuple[int, ...],
+) -> str:
+    """The text of a kernel.func named "kernel"."""
+    holder = ir.Module.create(ir.Location.unknown(module.context))
+    with module.context, ir.Location.unknown(), ir.InsertionPoint(holder.body):
+        made = Func.build(
+            {"sym_name": "kernel", "arguments": tuple(arguments), "constants": constants},
+            [],
+            regions=1,
+        )
+        block = ir.Block.create_at_start(
+            made.operation.regions[0], types, [ir.Location.unknown()] * len(types)
+        )
+        with ir.InsertionPoint(block):
+            Return.build({"values": body(list(block.arguments))}, [])
+    return str(holder)
