@@ -94,6 +94,22 @@ def test_concatenations_of_one_image_are_made_in_place(pool):
     np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
+def test_outputs_that_are_concatenated_too_are_written(pool):
+    n = Network()
+    a, b = n("Relu", "x"), n("Neg", "x")
+    y = n("MatMul", n("Concat", a, b, axis=0), n.constant(np.eye(4, dtype=np.float32)))
+    model = n.model(
+        {"x": ("FLOAT", [2, 4])},
+        {a: ("FLOAT", [2, 4]), b: ("FLOAT", [2, 4]), y: ("FLOAT", [4, 4])},
+    )
+    compiled = xcompile.compile(model, pool=pool)
+    x = np.array([[-1, 2, -3, 4], [5, -6, 7, -8]], np.float32)
+    relu, negative, joined = compiled(x)
+    np.testing.assert_array_equal(relu, np.maximum(x, 0))
+    np.testing.assert_array_equal(negative, -x)
+    np.testing.assert_array_equal(joined, np.concatenate([np.maximum(x, 0), -x]))
+
+
 def test_outputs_that_are_inputs_constants_views_and_duplicates(pool):
     n = Network()
     y = n("Relu", "x")

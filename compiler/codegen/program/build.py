@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,16 +193,16 @@ class _Build:
         That takes operands that are next to each other in the result: no axis before theirs is longer than 1.
         """
         concats = {f.sym_name: c for f in self._funcs() if (c := _only_concat(f)) is not None}
-        makers = {result: launch for launch in launches for result in launch.results}
-        returned = {self._base(v) for v in self._returned()}
+        movable = {result for launch in launches for result in launch.results}
+        movable -= {self._base(v) for v in self._returned()}  # outputs lie where the caller says
         kept: list[Launch] = []
         for launch in launches:
             concat = concats.get(launch.callee)
             result = launch.results[0]
             if (
                 concat is None
-                or result in returned
-                or not self._are_neighbours(launch, concat.axis, makers)
+                or result not in movable
+                or not self._are_neighbours(launch, concat.axis, movable)
             ):
                 kept.append(launch)
                 continue
@@ -212,9 +212,10 @@ class _Build:
                 offset = offset + self.bytes_of(value)
         return kept
 
-    def _are_neighbours(self, launch: Launch, axis: int, makers: Mapping[Value, Launch]) -> bool:
+    def _are_neighbours(self, launch: Launch, axis: int, movable: Set[Value]) -> bool:
+        """Whether the operands can lie next to each other in the result, and nowhere else."""
         shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
-        free = all(v in makers and v not in self._inside for v in inputs) and len(
+        free = all(v in movable and v not in self._inside for v in inputs) and len(
             set(inputs)
         ) == len(inputs)
         block = block_of(launch.results[0].type)
