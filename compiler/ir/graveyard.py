@@ -5,8 +5,10 @@ next touch. An op that is *buried* is only moved to a side module: an old handle
 valid memory, and whoever is asked to use it can say which pattern replaced it.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch_mlir import ir
 
@@ -55,21 +57,12 @@ class Graveyard:
         Args:
             who: gives the name of whoever is at work.
         """
-        saved = [(cls, cls.erase) for cls in (ir.Operation, ir.OpView)]
-
-        def erase(self_: ir.Operation | ir.OpView) -> None:
-            operation = self_.operation
-            if any(True for result in operation.results for _ in result.uses):
-                raise ValueError(f"{operation.name} is still used and can't be erased")
-            self.bury(operation, who())
-
-        for cls, _ in saved:
-            cls.erase = erase  # type: ignore[method-assign,assignment]
+        catchers = _catchers()
+        catchers.append((self, who))
         try:
             yield
         finally:
-            for cls, original in saved:
-                cls.erase = original  # type: ignore[method-assign]
+            catchers.pop()
 
     def _poison(self, why: str) -> ir.Value:
         """The operand of the ops that `why` erased."""
@@ -92,3 +85,35 @@ def _with_nested(operation: ir.Operation) -> list[ir.Operation]:
             for block in region.blocks:
                 found += [child.operation for child in block.operations]
     return found
+
+
+# -- MLIR's erase ---------------------------------------------------------------------------------
+
+_LOCAL = threading.local()
+
+
+def _catchers() -> list[tuple[Graveyard, Callable[[], str]]]:
+    """The graveyards that catch erased ops in this thread, the innermost last."""
+    if not hasattr(_LOCAL, "catchers"):
+        _LOCAL.catchers = []
+    return _LOCAL.catchers
+
+
+def _catch(erase: Callable[[Any], None]) -> Callable[[Any], None]:
+    """MLIR's `erase`, or a burial while a graveyard catches."""
+
+    def catching(operation: ir.Operation | ir.OpView) -> None:
+        catchers = _catchers()
+        if not catchers:
+            return erase(operation)
+        grave, who = catchers[-1]
+        inner = operation.operation
+        if any(True for result in inner.results for _ in result.uses):
+            raise ValueError(f"{inner.name} is still used and can't be erased")
+        return grave.bury(inner, who())
+
+    return catching
+
+
+for _cls in (ir.Operation, ir.OpView):
+    _cls.erase = _catch(_cls.erase)  # type: ignore[method-assign]

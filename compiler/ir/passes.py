@@ -17,6 +17,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 from xcompile.compiler.ir.module import Module
@@ -157,6 +158,7 @@ class PassRegistry:
 
     def __init__(self) -> None:
         self._entries: dict[str, str | type[Pass]] = {}
+        self._discovered = False
 
     def add(self, entries: Mapping[str, str]) -> None:
         """Add lazy entries."""
@@ -179,10 +181,21 @@ class PassRegistry:
         return cls
 
     def names(self) -> list[str]:
+        """All passes, those of other packages included."""
+        self._discover()
         return sorted(self._entries)
+
+    def _discover(self) -> None:
+        """Add the passes that installed packages name in their entry points `xcompile.passes`."""
+        if not self._discovered:
+            self._discovered = True
+            for point in entry_points(group="xcompile.passes"):
+                self._entries.setdefault(point.name, point.value)
 
     def get(self, name: str) -> type[Pass]:
         """The class of a pass; CompileError XC3001 with near names when there is none."""
+        if name not in self._entries:
+            self._discover()
         entry = self._entries.get(name)
         if entry is None:
             near = get_close_matches(name, self._entries, 3)

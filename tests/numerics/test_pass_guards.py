@@ -10,11 +10,14 @@ from tests.numerics.graphs import Graph
 from tests.numerics.test_passes import conv_fields, norm_fields, over, run, spread, values
 from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.pipelines import GRAPH_PASSES
 from xcompile.dialects.nn import binary as b
 from xcompile.dialects.nn import norm as n
 from xcompile.dialects.nn import reduce as r
 from xcompile.dialects.nn import unary as u
 from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.interpreter import interpret
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.pool import AveragePool
 from xcompile.dialects.nn.reshape import Transpose
@@ -229,3 +232,43 @@ def test_folding_does_not_take_on_large_products() -> None:
     y = g.make(MatMul, a=np.ascontiguousarray(huge), b=np.ascontiguousarray(huge))
     y = g.make(b.Mul, a=g.make(r.ReduceMax, x=y, axes=(0, 1), keepdims=False), b=g.inputs[0])
     assert "matmul" in run("nn-fold-constants", g.done(y), np.ones(1, np.float32))
+
+
+# -- products with biases, as they went wrong elsewhere ----------------------------------------------
+
+
+def graph_passes(module: Module, *inputs: np.ndarray) -> list[Any]:
+    """The results after all graph passes, which must be those before."""
+    run(GRAPH_PASSES, module, *inputs, tolerance=0)
+    return [a.tolist() for a in interpret(module, inputs)]
+
+
+def test_a_transpose_that_does_nothing_does_not_toggle_a_product() -> None:
+    g = Graph((2, 2))
+    x = g.make(Transpose, x=g.inputs[0], perm=(0, 1))
+    y = g.make(MatMul, a=x, b=np.eye(2, dtype=np.float32))
+    module = g.done(g.make(b.Add, a=y, b=np.float32(0)))
+    assert graph_passes(module, np.array([[1, 2], [3, 4]], np.float32)) == [[[1, 2], [3, 4]]]
+
+
+def test_a_bias_that_enlarges_a_product_stays_an_addition() -> None:
+    g = Graph((3, 3))
+    y = g.make(MatMul, a=g.inputs[0], b=np.zeros((3, 1), np.float32))
+    module = g.done(g.make(b.Add, a=y, b=np.array([[0, 10, 20, 30]], np.float32)))
+    assert graph_passes(module, np.ones((3, 3), np.float32)) == [[[0, 10, 20, 30]] * 3]
+
+
+def test_a_column_is_added_to_the_rows_of_a_square_product() -> None:
+    g = Graph((2, 2))
+    y = g.make(MatMul, a=g.inputs[0], b=np.eye(2, dtype=np.float32))
+    module = g.done(g.make(b.Add, a=y, b=np.array([[10], [20]], np.float32)))
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    assert graph_passes(module, x) == [[[11, 12], [23, 24]]]
+
+
+def test_a_product_of_nothing_is_its_bias() -> None:
+    g = Graph((2, 0))
+    y = g.make(MatMul, a=g.inputs[0], b=np.zeros((0, 3), np.float32))
+    y = g.make(b.Mul, a=y, b=np.array([2, 3, 4], np.float32))
+    module = g.done(g.make(b.Add, a=y, b=np.array([1, 2, 3], np.float32)))
+    assert graph_passes(module, np.zeros((2, 0), np.float32)) == [[[1, 2, 3]] * 2]

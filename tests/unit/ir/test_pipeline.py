@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.ir.toy import A, B, chain, names_in
+from xcompile.compiler.ir import passes
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.passes import (
     PASS_REGISTRY,
     Pass,
     PassContext,
+    PassRegistry,
     PatternPass,
     make_pass,
 )
@@ -269,3 +272,13 @@ def test_a_name_that_cannot_stand_in_a_pipeline_is_refused(name: str) -> None:
 def test_only_passes_can_be_registered() -> None:
     with pytest.raises(CompileError, match=r"XC3009 .* is registered as a pass but is none"):
         PASS_REGISTRY.register(dict)  # type: ignore[arg-type]
+
+
+def test_passes_of_installed_packages_are_found_by_their_entry_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    point = EntryPoint("their-pass", f"{__name__}:ToyReplace", "xcompile.passes")
+    monkeypatch.setattr(passes, "entry_points", lambda group: [point])
+    registry = PassRegistry()
+    assert registry.names() == ["their-pass"]
+    assert registry.get("their-pass") is ToyReplace

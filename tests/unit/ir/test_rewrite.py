@@ -1,5 +1,6 @@
 """The pattern driver: what it does, and what it says to patterns that misbehave."""
 
+import threading
 import time
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch_mlir import ir
 
 from tests.unit.ir.toy import A, B, Effect, Toy, chain, names_in, parsed
 from xcompile.compiler.ir import rewrite
+from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.location import node_names
 from xcompile.compiler.ir.op import view
 from xcompile.compiler.ir.rewrite import (
@@ -376,14 +378,42 @@ def test_handles_stay_valid_after_the_driver_has_ended() -> None:
     assert "toy.b" in str(handles[1])
 
 
-def test_erase_is_mlirs_own_again_after_a_failure() -> None:
+def test_erase_frees_again_after_a_failure() -> None:
     class Raises(Pattern[A]):
         def rewrite(self, op: A, rewriter: Rewriter) -> None:
             raise KeyError
 
-    before = ir.Operation.erase
     failing(Raises())
-    assert ir.Operation.erase is before
+    module = chain("a b")
+    last = last_op(module)
+    last.operation.results[0].replace_all_uses_with(last.x)
+    last.operation.erase()
+    with pytest.raises(RuntimeError, match="invalidated"):
+        str(last.operation)
+
+
+def test_another_thread_erases_as_always() -> None:
+    def erase_in_thread() -> None:
+        with context():
+            other = chain("a b")
+            last = last_op(other)
+            last.operation.results[0].replace_all_uses_with(last.x)
+            last.operation.erase()
+            seen.append(names_in(other))
+            with pytest.raises(RuntimeError, match="invalidated"):
+                str(last.operation)
+            seen.append(["done"])
+
+    class Waits(Pattern[A]):
+        def rewrite(self, op: A, rewriter: Rewriter) -> None:
+            thread = threading.Thread(target=erase_in_thread)
+            thread.start()
+            thread.join()
+            no_match("it only waits")
+
+    seen: list[list[str]] = []
+    apply_patterns(chain("a"), [Waits()])
+    assert seen == [["a"], ["done"]]
 
 
 # -- speed ------------------------------------------------------------------------------------------
