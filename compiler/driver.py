@@ -26,8 +26,10 @@ from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.runtime.abi import Manifest, TensorSpec
+from xcompile.runtime.errors import shorten
 
 assert _passes.PASSES
+_TEXT_LIMIT = 1000
 Progress = Callable[[str, int, int], None]
 """Called with what is being done ("import", "passes", "kernels"), how many are done, and of how many."""
 
@@ -165,7 +167,7 @@ def _artifact(
         scratch_stride=program.scratch,
         target=request.target.name,
         features=tuple(sorted(request.target.features)),
-        checks=(*(c.text for c in program.checks), *_repeated(program, inputs)),
+        checks=tuple(_check_texts(program, inputs)),
         provenance={
             "model": module.name,
             "pipeline": str(request.resolved()),
@@ -186,14 +188,18 @@ def _artifact(
     )
 
 
-def _repeated(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
-    """What is wrong when two input sizes of one name differ."""
+def _check_texts(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
+    """What it means that check i of `P_prepare` fails; names of nodes and inputs may be of any length."""
+    for check in program.checks:
+        yield shorten(check.text, _TEXT_LIMIT)
     for repeat in program.repeats:
         (one, axis), (other, before) = repeat.place, repeat.first
+        names = [shorten(inputs[position].name, _TEXT_LIMIT // 4) for position in (one, other)]
         yield (
-            f"axis {axis} of the input '{inputs[one].name}' and axis {before} of '{inputs[other].name}' "
+            f"axis {axis} of the input '{names[0]}' and axis {before} of '{names[1]}' "
             f"are both '{repeat.dim}' and must be equal"
         )
+    yield "the sizes are too large"
 
 
 def _explanations(context: PassContext) -> Iterator[str]:

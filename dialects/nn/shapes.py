@@ -17,6 +17,7 @@ from xcompile.compiler.support.dims import (
     Dim,
     DimTooComplexError,
     broadcast_dims,
+    known_nonnegative,
     known_positive,
     maximum,
     minimum,
@@ -44,6 +45,7 @@ class _Sizes:
         self._contents: dict[Value, Shape | None] = {}
         self._current: ir.Operation | None = None
         self._checks: dict[tuple[Dim, Dim], str] = {}
+        self._nonnegative: set[Dim] = set()
 
     def fresh(self, hint: str) -> Dim:
         """A new symbol: `hint` and a number."""
@@ -93,6 +95,15 @@ class _Sizes:
         node = self._node()
         self._checks.setdefault((a, b), f"{text} (node '{node}')" if node else text)
 
+    def _require_nonnegative(self, op: NnOp, shape: Shape) -> None:
+        """A check for each size that may turn out negative, such as a window's on a small image."""
+        for size in shape:
+            if size not in self._nonnegative:
+                self._nonnegative.add(size)
+                if not known_nonnegative(size):
+                    text = f"a result of {op.NAME} would have a negative size, {size}"
+                    self._require(minimum(size, 0), 0, text)
+
     def _node(self) -> str | None:
         return describe(self._current.location) if self._current is not None else None
 
@@ -116,6 +127,7 @@ class _Sizes:
             shapes = op.infer(self)
             check_sizes(op, shapes)
             for result, shape in zip(results, shapes, strict=True):
+                self._require_nonnegative(op, shape)
                 self._shapes[result] = self._agree(result, tuple(shape))
             if len(results) == 1:
                 self._contents[results[0]] = _small_content(op, self)

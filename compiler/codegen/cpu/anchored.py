@@ -60,12 +60,13 @@ def make_sink(
     pulls: dict[int, Pull] = {}
     destination = kernel.destination(signature, 0)
     root, result = kernel.results[0], op.results[0]
+    shape = kernel.shape(result)
 
     def sink(_: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None) -> None:
         if lanes not in pulls:
             pulls[lanes] = kernel.pull(b, signature, lanes)
         pull = pulls[lanes]
-        places: list[Coordinate] = [*([0] * leading), *at]
+        places = [*driven(at[0], shape[: leading + 1]), *at[1:]]
         if lanes:
             places[lane_axis] = Lane(at[-1] if leading else at[lane_axis], lanes)
 
@@ -80,6 +81,16 @@ def make_sink(
             pull.store(destination, pull.value(root, there), there)
 
     return sink
+
+
+def driven(flat: Coordinate, sizes: Sequence[Dim]) -> list[Coordinate]:
+    """A flat index over neighbouring axes as the coordinate of the last one that is longer than 1.
+
+    Those of length 1 stay at 0, where operands that broadcast have them; offsets are linear, so the place is the same.
+    """
+    longer = [axis for axis, size in enumerate(sizes) if size != 1]
+    driver = longer[-1] if longer else len(sizes) - 1
+    return [flat if axis == driver else 0 for axis in range(len(sizes))]
 
 
 def _through_transpositions(root: Tensor, places: list[Coordinate]) -> list[Coordinate]:

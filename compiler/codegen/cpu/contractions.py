@@ -126,8 +126,9 @@ class ContractionPlan:
         if any(op.NAME == "nn.transpose" and op.results[0] != self.op.a for op in self.kernel.ops):
             return False
         full = self.kernel.shape(self.op.y)
+        behind = {v for op in self.kernel.ops if op != self.op for v in op.operands}
         for parameter in self.kernel.parameters:
-            if parameter in (self._a.argument, self._b.argument):
+            if parameter == self._a.argument or parameter not in behind:
                 continue
             shape = self.kernel.shape(parameter)
             if shape != full and any(d != 1 for d in shape[:-1]):

@@ -3,10 +3,16 @@
 Elements of 16-bit floats are computed in float32.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.anchored import anchor, monomial, operand_position, symbol_sizes
+from xcompile.compiler.codegen.cpu.anchored import (
+    anchor,
+    driven,
+    monomial,
+    operand_position,
+    symbol_sizes,
+)
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
@@ -22,10 +28,14 @@ from xcompile.compiler.schedule.rows import RowProblem, RowSchedule
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.support.dims import Dim, product
 from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.kinds import is_elementwise
 
 _NORMS = ("nn.layer_norm", "nn.rms_norm")
 _SOFTMAX = ("nn.softmax", "nn.log_softmax")
 _REDUCTIONS = tuple(f"nn.reduce_{name}" for name in rows.REDUCTIONS)
+
+Group = Callable[[Pull, Coordinate, int, int], list[Coordinate]]
+"""Coordinates on some neighbouring axes from their flat index: `group(pull, flat, first, last + 1)`."""
 
 
 class RowFamily:
@@ -116,11 +126,13 @@ class RowPlan:
         if high - low <= 1:
             return [flat] * (high - low)
         if self._walks_alike(low, high):
-            return [*[0] * (high - low - 1), flat]
+            return driven(flat, self._shape[low:high])
         return pull.coordinates.unflatten(flat, [pull.dim(d) for d in self._shape[low:high]])
 
     def _walks_alike(self, low: int, high: int) -> bool:
         """Whether every argument is full on all the axes, or of size 1: then the sum of offsets is the same."""
+        if not all(is_elementwise(op.NAME) for op in self.kernel.ops if op != self.op):
+            return False
         rank = len(self._shape)
         parameters = [p for p in self._parameters() if p is not None]
         for value in self.kernel.parameters:
@@ -135,25 +147,24 @@ class RowPlan:
         return True
 
     def _inputs(
-        self, pull: Pull, outer: Index, along: Coordinate, inner: Coordinate
+        self, pull: Pull, outer: Coordinate, along: Coordinate, inner: Coordinate, group: Group
     ) -> list[Coordinate]:
         """Coordinates in x."""
         return [
-            *self._group(pull, outer, 0, self._first),
-            *self._group(pull, along, self._first, self._last),
-            *self._group(pull, inner, self._last, len(self._shape)),
+            *group(pull, outer, 0, self._first),
+            *group(pull, along, self._first, self._last),
+            *group(pull, inner, self._last, len(self._shape)),
         ]
 
-    def _outputs(self, pull: Pull, at: Sequence[Coordinate]) -> list[Coordinate]:
+    def _outputs(self, pull: Pull, at: Sequence[Coordinate], group: Group) -> list[Coordinate]:
         """Coordinates in the anchor's result, from (outer, along, inner) or, of a reduction, (outer, inner)."""
         if not self.problem.is_reduction:
             outer, along, inner = at
-            assert isinstance(outer, int | str)
-            return self._inputs(pull, outer, along, inner)
+            return self._inputs(pull, outer, along, inner, group)
         outer, inner = at
         middle = [0] * (self._last - self._first) if self.op.keepdims else []
         return [
-            *self._group(pull, outer, 0, self._first), *middle, *self._group(pull, inner, self._last, len(self._shape))
+            *group(pull, outer, 0, self._first), *middle, *group(pull, inner, self._last, len(self._shape))
         ]  # fmt: skip
 
     # -- code ---------------------------------------------------------------------------------
@@ -176,7 +187,7 @@ class RowPlan:
             along: Coordinate = Lane(position, lanes) if contiguous and lanes else position
             across: Coordinate = inner if contiguous or not lanes else Lane(inner, lanes)
             with pull.masked(mask):
-                value = pull.value(self.op.x, self._inputs(pull, row, along, across))
+                value = pull.value(self.op.x, self._inputs(pull, row, along, across, self._group))
             return convert(b, value, self._element, self.problem.dtype, lanes)
 
         def sink(
@@ -212,13 +223,16 @@ class RowPlan:
         if not single and lanes:
             position = 1 if self.problem.is_contiguous else len(at) - 1
             places[position] = Lane(at[position], lanes)
-        there = self._outputs(pull, places)
+        there = self._outputs(pull, places, self._group)
+        stored = self._outputs(
+            pull, places, lambda _, flat, low, high: driven(flat, self._shape[low:high])
+        )
         value = convert(b, value, self.problem.dtype, self._element, pull.lanes)
         with pull.masked(None if single else mask), pull.bound(self.op.results[0], lambda _: value):
             pull.store(
                 self.kernel.destination(signature, 0),
                 pull.value(self.kernel.results[0], there),
-                there,
+                stored,
             )
 
     def _parameter(self, pull_of: Any, value: Tensor | None) -> Parameter | None:

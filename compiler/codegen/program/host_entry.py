@@ -90,6 +90,7 @@ class _Arithmetic:
     def __init__(self, writer: _Writer, symbols: Mapping[str, str]) -> None:
         self._w = writer
         self._symbols = symbols
+        self._overflows: list[str] = []
 
     def constant(self, value: int) -> str:
         return self._w.constant(value)
@@ -98,10 +99,10 @@ class _Arithmetic:
         return self._symbols[name]
 
     def add(self, a: str, b: str) -> str:
-        return self._w.op(f"llvm.add {a}, {b} : i64")
+        return self._checked("sadd", a, b)
 
     def multiply(self, a: str, b: str) -> str:
-        return self._w.op(f"llvm.mul {a}, {b} : i64")
+        return self._checked("smul", a, b)
 
     def call(self, function: str, arguments: Sequence[str]) -> str:
         if function == "floordiv":
@@ -114,6 +115,21 @@ class _Arithmetic:
             "broadcast": self._broadcast,
         }
         return functools.reduce(combinations[function], arguments)
+
+    def overflowed(self) -> str:
+        """Whether any result so far did not fit 64 bits."""
+        return functools.reduce(
+            lambda a, b: self._w.op(f"llvm.or {a}, {b} : i1"),
+            self._overflows,
+            self._w.op("llvm.mlir.constant(false) : i1"),
+        )
+
+    def _checked(self, operation: str, a: str, b: str) -> str:
+        pair = self._w.op(
+            f'"llvm.intr.{operation}.with.overflow"({a}, {b}) : (i64, i64) -> !llvm.struct<(i64, i1)>'
+        )
+        self._overflows.append(self._w.op(f"llvm.extractvalue {pair}[1] : !llvm.struct<(i64, i1)>"))
+        return self._w.op(f"llvm.extractvalue {pair}[0] : !llvm.struct<(i64, i1)>")
 
     def _nonzero(self, divisor: str) -> str:
         """The divisor, or 1 where a hostile size made it 0: the checks refuse the call afterwards."""
@@ -138,13 +154,17 @@ def _prepare(program: Program) -> str:
             slot += 1
     arithmetic = _Arithmetic(w, symbols)
     pairs = [(fold(c.left, arithmetic), fold(c.right, arithmetic)) for c in program.checks]
-    pairs += [(w.load(w.at("%dims", 8 * r.slot), "i64"), symbols[str(r.dim)]) for r in program.repeats]
-    status = w.constant(0)
+    pairs += [
+        (w.load(w.at("%dims", 8 * r.slot), "i64"), symbols[str(r.dim)]) for r in program.repeats
+    ]
+    for number, dim in enumerate(program.table):
+        w.store(fold(dim, arithmetic), "i64", w.at("%table", 8 * number))
+    status = w.op(
+        f"llvm.select {arithmetic.overflowed()}, {w.constant(-1 - len(pairs))}, {w.constant(0)} : i1, i64"
+    )
     for number, (left, right) in reversed(list(enumerate(pairs))):
         holds = w.op(f'llvm.icmp "eq" {left}, {right} : i64')
         status = w.op(f"llvm.select {holds}, {status}, {w.constant(-1 - number)} : i1, i64")
-    for number, dim in enumerate(program.table):
-        w.store(fold(dim, arithmetic), "i64", w.at("%table", 8 * number))
     w.line(f"llvm.return {status} : i64")
     return f"llvm.func @{program.prefix}_prepare(%dims: !llvm.ptr, %table: !llvm.ptr) -> i64 {{\n{w.text()}\n}}"
 
