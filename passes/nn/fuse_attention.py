@@ -70,7 +70,7 @@ def _scores(rewriter: Rewriter, value: Value) -> tuple[MatMul, Value | None, flo
     if isinstance(scaled, Mul | Div):
         _only_user(value, "the scaled product")
         number = number_of(rewriter, scaled.b)
-        if number is None:
+        if number is None or (number == 0 and isinstance(scaled, Div)):
             no_match("the scale is not one number")
         scale = number if isinstance(scaled, Mul) else 1 / number
         value = scaled.a

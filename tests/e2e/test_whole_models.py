@@ -172,7 +172,9 @@ def test_sizes_of_one_name_that_differ_are_refused(pool):
     model = n.model({"x": ("FLOAT", ["N", 3]), "y": ("FLOAT", [2, "N"])}, {y: ("FLOAT", [])})
     compiled = xcompile.compile(model, pool=pool)
     assert compiled(np.ones((4, 3), np.float32), np.ones((2, 4), np.float32)) == 20
-    with pytest.raises(xcompile.RuntimeModelError, match="axis 1 of the input 'y' and axis 0 of 'x' are both 'N'"):
+    with pytest.raises(
+        xcompile.RuntimeModelError, match="axis 1 of the input 'y' and axis 0 of 'x' are both 'N'"
+    ):
         compiled(np.ones((4, 3), np.float32), np.ones((2, 5), np.float32))
 
 
@@ -184,3 +186,30 @@ def test_sizes_named_by_a_question_mark_are_independent(pool):
     for shape in ((1, 3, 9, 20), (2, 3, 17, 5)):
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def test_constants_in_an_epilogue_leave_the_kernel_as_it_is(pool):
+    def schedule(activation):
+        n = Network()
+        y = activation(n, n("Conv", "x", n.weight(32, 16, 1, 1)))
+        model = n.model({"x": ("FLOAT", [1, 16, 7, 7])}, {y: ("FLOAT", [1, 32, 7, 7])})
+        facts = xcompile.compile(model, pool=pool).artifact.kernels.values()
+        return next(f.schedule for f in facts if f.family == "conv")
+
+    low, high = np.array(0, np.float32), np.array(6, np.float32)
+    clipped = schedule(lambda n, v: n("Clip", v, n.constant(low), n.constant(high)))
+    assert clipped == schedule(lambda n, v: n("Relu", v))
+
+
+def test_constants_leave_an_elementwise_kernel_one_loop(pool):
+    n = Network()
+    y = n(
+        "Mul",
+        n("Pow", "x", n.constant(np.array(2, np.float32))),
+        n.constant(np.array(0.5, np.float32)),
+    )
+    model = n.model({"x": ("FLOAT", [8, 4, 3])}, {y: ("FLOAT", [8, 4, 3])})
+    compiled = xcompile.compile(model, pool=pool)
+    assert [step.extent for step in compiled.artifact.program.steps] == [1]
+    x = np.arange(96, dtype=np.float32).reshape(8, 4, 3)
+    np.testing.assert_array_equal(compiled(x), x * x * np.float32(0.5))

@@ -38,3 +38,15 @@ func.func @main(%q: tensor<1x5x8xf32>, %kt: tensor<1x8x6xf32>, %v: tensor<2x6x4x
   %2 = "nn.matmul"(%1, %v) : (tensor<1x5x6xf32>, tensor<2x6x4xf32>) -> tensor<2x5x4xf32>
   return %2 : tensor<2x5x4xf32>
 }
+// -----
+// A quotient by zero stays one.
+// CHECK: nn.softmax
+// CHECK-NOT: nn.fused_attention
+func.func @main(%q: tensor<2x3x8x4xf32>, %k: tensor<2x3x7x4xf32>, %v: tensor<2x3x7x4xf32>) -> tensor<2x3x8x4xf32> {
+  %zero = "nn.const"() {value = dense<0.0> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.matmul"(%q, %k) {transpose_b = true} : (tensor<2x3x8x4xf32>, tensor<2x3x7x4xf32>) -> tensor<2x3x8x7xf32>
+  %1 = "nn.div"(%0, %zero) : (tensor<2x3x8x7xf32>, tensor<f32>) -> tensor<2x3x8x7xf32>
+  %2 = "nn.softmax"(%1) {axis = 3 : i64} : (tensor<2x3x8x7xf32>) -> tensor<2x3x8x7xf32>
+  %3 = "nn.matmul"(%2, %v) : (tensor<2x3x8x7xf32>, tensor<2x3x7x4xf32>) -> tensor<2x3x8x4xf32>
+  return %3 : tensor<2x3x8x4xf32>
+}

@@ -22,6 +22,7 @@ from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, KernelSizes
 from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.kinds import is_elementwise
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,18 @@ class Kernel:
     def is_constant(self, value: Value) -> bool:
         """Whether the value is an argument that is a constant of the model."""
         return value in self.parameters and self.parameters.index(value) in self.func.constants
+
+    def is_pointwise(self, *, besides: Op | None = None) -> bool:
+        """Whether each element depends on those at its place only, in all ops but one."""
+        return all(
+            op == besides or is_elementwise(op.NAME) or self._is_splat(op) for op in self.ops
+        )
+
+    def _is_splat(self, op: Op) -> bool:
+        """Whether the op gives the same element everywhere."""
+        if op.NAME == "kernel.dims":
+            return len(self.sizes.content(op.results[0]) or ()) == 1
+        return op.NAME == "nn.const"
 
     def reduced_axes(self, op: Any) -> list[int]:
         """The axes that a reduction reduces, ascending; leaves by `no_match` when they are data."""

@@ -37,7 +37,6 @@ from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of
-from xcompile.dialects.nn.kinds import is_elementwise
 from xcompile.dialects.nn.spatial import resolve_pads
 
 
@@ -122,7 +121,7 @@ class ConvPlan(ImagePlan):
     def _may_flatten(self) -> bool:
         """Whether everything in the epilogue takes the image's rows for one long row."""
         kernel, op = self.kernel, self._op
-        if any(o.operation != op.operation and not is_elementwise(o.NAME) for o in kernel.ops):
+        if not kernel.is_pointwise(besides=op):
             return False
         own = [v for v in (self.x, op.w, op.bias) if v is not None]
         others = [p for p in kernel.parameters if p not in own]

@@ -20,7 +20,6 @@ from xcompile.compiler.schedule.map import MapSchedule, heuristic
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 from xcompile.dialects.nn.base import Shape, dtype_of
-from xcompile.dialects.nn.kinds import is_elementwise
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ class MapPlan:
 
     def _axes(self, value: Value) -> tuple[Axis, ...]:
         shape = self._kernel.shape(value)
-        mergeable = all(is_elementwise(op.NAME) for op in self._kernel.ops)
-        if not mergeable or len(shape) < 2:
+        if not self._kernel.is_pointwise() or len(shape) < 2:
             return self._plain_axes(shape)
         operands = [self._kernel.shape(p) for p in self._kernel.parameters]
         layouts = {Layout.of(p.type) for p in self._kernel.parameters}
