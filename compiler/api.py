@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xcompile.compiler.driver import Progress, Request, compile_module
+from xcompile.compiler.ir.passes import PASS_REGISTRY
 from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import THREADS, Options
@@ -15,6 +16,7 @@ from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import WorkerPool
 from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.runtime.abi import is_prefix
 
 if TYPE_CHECKING:
     import onnx
@@ -27,8 +29,8 @@ def compile(
     threads: int | None = None,
     passes: str = "",
     pipeline: str = "",
-    load: Sequence[str | PathLike[str]] = (),
-    explain: Sequence[str] = (),
+    load: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    explain: str | Sequence[str] = (),
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
@@ -44,8 +46,8 @@ def compile(
         passes: edits of the pipeline: "+after(nn-assign-layout):my-pass;-nn-choose-winograd", or
             "nn-choose-winograd{mode=f2}" to set the options of a pass.
         pipeline: a whole pipeline instead of the target's.
-        load: Python files with passes, ops or emitters of your own.
-        explain: passes that record in `artifact.explanations` why they did not fire; "*" for all.
+        load: Python files (or one) with passes, ops or emitters of your own.
+        explain: passes (or one) that record in `artifact.explanations` why they did not fire; "*" for all.
         prefix: of the names that a saved library exports to C programs.
         options: further options by name, see docs/options.md.
         progress: called with what is being done, how much of it is done, and of how much.
@@ -65,14 +67,23 @@ def compile(
     given = Options(options)
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
-    for path in load:
-        load_plugin(Path(path))
+    files = [Path(path) for path in ([load] if isinstance(load, str | PathLike) else load)]
+    for file in files:
+        load_plugin(file)
+    explained = frozenset([explain] if isinstance(explain, str) else explain)
+    for name in explained - {"*"}:
+        PASS_REGISTRY.get(name)
+    if not is_prefix(prefix):
+        raise CompileError(
+            "XC6005", f"the prefix '{prefix}' cannot start the names of C functions",
+            help="a C identifier of at most 64 characters that is not one of the C library's",
+        )  # fmt: skip
     request = Request(
         target=resolved,
         pipeline=pipeline,
         passes=passes,
-        explain=frozenset(explain),
-        load=tuple(str(Path(fspath(path)).resolve()) for path in load),
+        explain=explained,
+        load=tuple(str(file.resolve()) for file in files),
         prefix=prefix,
         options=given,
     )

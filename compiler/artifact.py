@@ -7,6 +7,7 @@ from pathlib import Path
 from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.codegen.loader import LoadedObjects
 from xcompile.compiler.codegen.program.program import Program
+from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
 from xcompile.runtime.executable import Executable, ModelEntry
@@ -62,7 +63,12 @@ class Artifact:
         )
 
     def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
-        """Load the model into this process."""
+        """Load the model into this process.
+
+        Raises:
+            CompileError: XC6007 when it was compiled for a machine that this one is not.
+        """
+        self._check_host()
         prefix = self.manifest.prefix
         names = {part: f"{prefix}_{part}" for part in ("prepare", "run", "init")}
         loaded = LoadedObjects(
@@ -71,3 +77,17 @@ class Artifact:
         addresses = {part: loaded.address(name) for part, name in names.items()}
         entry = ModelEntry(**addresses, keep_alive=loaded)
         return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
+
+    def _check_host(self) -> None:
+        features = [name for name in self.manifest.features if not native_library.cpu_has(name)]
+        if self.architecture != native_library.host_architecture():
+            needs = f"code for {self.architecture}"
+        elif features:
+            needs = f"code for {', '.join(features)}"
+        else:
+            return
+        raise CompileError(
+            "XC6007",
+            f"this machine cannot run {needs}, which the target '{self.manifest.target}' means",
+            help="save the model and load the library there, or compile for the target 'cpu'",
+        )

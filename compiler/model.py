@@ -41,9 +41,13 @@ class CompiledModel:
         """Name, dtype and sizes of each output."""
         return self.artifact.manifest.outputs
 
-    def __call__(self, *arrays: Any) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Run on inputs in order; the output, or a tuple of them when the model has several."""
-        results = tuple(self.executable.run(arrays).values())
+    def __repr__(self) -> str:
+        manifest = self.artifact.manifest
+        return f"<CompiledModel for {manifest.target}: {manifest.describe()}>"
+
+    def __call__(self, *arrays: Any, **named: Any) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Run on inputs in order or by keyword; the output, or a tuple when the model has several."""
+        results = tuple(self.executable(*arrays, **named).values())
         return results[0] if len(results) == 1 else results
 
     def run(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypeVar, cast
 
-from xcompile.runtime.errors import RuntimeModelError, shorten
+from xcompile.runtime.errors import RuntimeModelError, one_line, shorten
 
 ABI_VERSION: Final = 1
 ALIGNMENT: Final = 64
@@ -151,6 +151,14 @@ class Manifest:
             RuntimeModelError: XC7002 when it is not a manifest, XC7003 when it is one of another version.
         """
         return _manifest(_parse(text))
+
+    def describe(self) -> str:
+        """The inputs and outputs for people: `(x: float32[N, 4]) -> (y: float32[N])`."""
+        inputs, outputs = (
+            ", ".join(f"{one_line(shorten(spec.name))}: {spec}" for spec in specs)
+            for specs in (self.inputs, self.outputs)
+        )
+        return f"({inputs}) -> ({outputs})"
 
     def signature(self) -> bytes:
         """The part the C interface reads, as int64 words; `xcompile_rt.h` has the layout."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import numpy as np
@@ -131,6 +132,10 @@ class Port:
             raise RuntimeModelError(
                 "XC5001", f"{self.title}: a masked array; fill the masked elements first"
             )
+        if isinstance(value, Mapping):
+            raise RuntimeModelError(
+                "XC5001", f"{self.title}: a mapping is no array", help="run takes arrays by name"
+            )
         try:
             if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
                 return np.asarray(value)
@@ -148,8 +153,11 @@ class Port:
         )
 
     def _mismatch(self, code: str, array: AnyArray) -> RuntimeModelError:
+        converts = np.can_cast(array.dtype, self.dtype, "same_kind")
         return RuntimeModelError(
-            code, f"{self.title}: expected {self.spec}, got {_describe(array)}"
+            code,
+            f"{self.title}: expected {self.spec}, got {_describe(array)}",
+            help=f"convert it: array.astype('{self.dtype.name}')" if converts else None,
         )
 
 

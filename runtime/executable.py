@@ -143,6 +143,9 @@ class Executable:
         """Name, element type and sizes of each output, in order."""
         return self.manifest.outputs
 
+    def __repr__(self) -> str:
+        return f"<Executable for {self.manifest.target}: {self.manifest.describe()}>"
+
     def __call__(self, *arrays: Any, **named: Any) -> dict[str, AnyArray]:
         """Runs the model on inputs given in order or by keyword; see `run`."""
         if arrays and named:
@@ -170,7 +173,7 @@ class Executable:
         """
         values = _in_order(inputs, self._input_names)
         if len(values) != len(self._inputs):
-            raise _wrong_count(len(values), len(self._inputs))
+            raise _wrong_count(len(values), self._input_names)
         arrays: list[AnyArray] = []
         for port, value in zip(self._inputs, values, strict=True):
             in_place = (
@@ -231,7 +234,7 @@ class Executable:
 
     def _make_plan(self, shapes: tuple[Shape, ...]) -> _Plan:
         if len(shapes) != len(self._inputs):
-            raise _wrong_count(len(shapes), len(self._inputs))
+            raise _wrong_count(len(shapes), self._input_names)
         for port, shape in zip(self._inputs, shapes, strict=True):
             port.check_dims(shape)
         input_bytes = [
@@ -359,7 +362,9 @@ def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
         return values
     if not isinstance(values, Mapping):
         raise RuntimeModelError(
-            "XC5001", f"expected a mapping by name or a list, got {shorten(type(values).__name__)}"
+            "XC5001",
+            f"expected a mapping by name or a list, got {shorten(type(values).__name__)}",
+            help=f"run({{'{shorten(names[0])}': array}}) or run([array])" if names else None,
         )
     try:
         if len(values) == len(names):
@@ -373,13 +378,17 @@ def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
         if missing
         else f"no input '{shorten(unknown[0])}'"
     )
-    raise RuntimeModelError(
-        "XC5001", problem, help=f"the inputs are {shorten(', '.join(names), 200)}"
+    raise RuntimeModelError("XC5001", problem, help=_names_help(names))
+
+
+def _wrong_count(got: int, names: list[str]) -> RuntimeModelError:
+    return RuntimeModelError(
+        "XC5001", f"{got} inputs for a model of {len(names)}", help=_names_help(names)
     )
 
 
-def _wrong_count(got: int, expected: int) -> RuntimeModelError:
-    return RuntimeModelError("XC5001", f"{got} inputs for a model of {expected}")
+def _names_help(names: list[str]) -> str | None:
+    return f"the inputs are {shorten(', '.join(names), 200)}" if names else None
 
 
 def _aligned_weights(

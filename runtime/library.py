@@ -118,7 +118,9 @@ def _open(source: str | Path | bytes | bytearray | memoryview) -> int:
             return os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         descriptor = os.memfd_create("xcompile-model", os.MFD_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise RuntimeModelError("XC7002", f"the library cannot be read ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        name = f" '{source}'" if isinstance(source, str | Path) else ""
+        raise RuntimeModelError("XC7002", f"the library{name} cannot be read: {reason}") from None
     try:
         content = memoryview(source).cast("B")
         while content:

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from xcompile.runtime.library import load
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'xcompile' has no attribute '{name}'")

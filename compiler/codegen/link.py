@@ -87,7 +87,9 @@ def link_library(
     except RuntimeModelError as error:
         raise CompileError(error.code, error.message, help=error.help) from None
     except OSError as error:
-        raise CompileError("XC7001", f"'{path.name}' cannot be written: {error}") from error
+        raise CompileError(
+            "XC7001", f"'{path}' cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def find_linker(architecture: str) -> list[str]:
@@ -106,7 +108,7 @@ def find_linker(architecture: str) -> list[str]:
     raise CompileError(
         "XC7004",
         f"no linker for {architecture} was found",
-        help="pip install 'xcompile[aot]', or install lld",
+        help="pip install ziglang, or install lld",
     )
 
 

@@ -8,6 +8,7 @@ changes. Edits are text too: `+after(nn-fuse):my-pass{x=1}`, `+before(nn-fuse):m
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import ClassVar
 
 from xcompile.compiler.ir.module import Module
@@ -79,9 +80,11 @@ class Pipeline:
                 )  # fmt: skip
             name = found["anchor"] or found["removed"] or found["changed"]
             if name not in _names(passes):
+                names = dict.fromkeys(_names(passes))
+                near = get_close_matches(name, names, 3)
                 raise CompileError(
                     "XC3001", f"the pipeline has no pass '{name}'",
-                    help=f"it has {', '.join(dict.fromkeys(_names(passes)))}",
+                    help=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}",
                 )  # fmt: skip
             if found["removed"]:
                 passes = _without(passes, name)

@@ -81,7 +81,8 @@ def _read_file(path: Path) -> bytes:
                 )
             return file.read()
     except (OSError, ValueError) as error:
-        raise CompileError("XC1001", f"'{path}' cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise CompileError("XC1001", f"'{path}' cannot be read: {reason}") from error
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -94,7 +95,9 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         raise CompileError(
             "XC1003",
             f"{what} is not an ONNX model, or is truncated or damaged (protobuf: {error})",
-            help="fetch or export the model again",
+            help="it is a compiled library: xcompile.load opens it"
+            if data.startswith(b"\x7fELF")
+            else "fetch or export the model again",
         ) from error
     if not model.HasField("graph"):
         raise CompileError("XC1002", f"{what} holds no graph, so it is not an ONNX model")

@@ -26,10 +26,14 @@ print(first > 0, allocations(1000), bool(np.isclose(y.sum(), 1)))
 
 def test_a_static_model_allocates_nothing_from_its_second_run_on(tmp_path):
     probe = tmp_path / "probe.so"
-    fake_model.compile_c(fake_model.HERE / "pool_probe.c", tmp_path / "probe.o", "-DCOUNT_ALLOCATIONS")
+    fake_model.compile_c(
+        fake_model.HERE / "pool_probe.c", tmp_path / "probe.o", "-DCOUNT_ALLOCATIONS"
+    )
     fake_model.zig("ld.lld", "-shared", str(tmp_path / "probe.o"), "-o", str(probe))
     library = tmp_path / "m.so"
     xcompile.compile(residual_network(batch=1)).save(library)
     command = ["env", f"LD_PRELOAD={probe}", sys.executable, "-c", _PROGRAM, str(library)]
-    done = subprocess.run(command, cwd=fake_model.ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=fake_model.ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout == "True 0 True\n", done.stdout + done.stderr

@@ -34,7 +34,8 @@ def attention_block():
     flat = n("Reshape", mixed, n.constant(np.array([0, 0, 32])))
     y = n("LayerNormalization", n("Add", flat, "x"), n.weight(32), n.weight(32), axis=-1)
     return n.model(
-        {"x": ("FLOAT", ["N", "S", 32]), "mask": ("FLOAT", ["N", 1, 1, "S"])}, {y: ("FLOAT", ["N", "S", 32])}
+        {"x": ("FLOAT", ["N", "S", 32]), "mask": ("FLOAT", ["N", 1, 1, "S"])},
+        {y: ("FLOAT", ["N", "S", 32])},
     )
 
 
@@ -49,14 +50,18 @@ def images(batch, _):
     return [np.random.default_rng(batch).standard_normal((batch, 3, 16, 16)).astype(np.float32)]
 
 
-@pytest.mark.parametrize(("make", "inputs"), [(residual_network, images), (attention_block, attention_inputs)])
+@pytest.mark.parametrize(
+    ("make", "inputs"), [(residual_network, images), (attention_block, attention_inputs)]
+)
 @pytest.mark.parametrize("target", ["x86-avx2", "x86-avx512"])
 def test_all_levels_agree(make, inputs, target):
     machine = targets()[target]
     module, formed = import_onnx(make()), import_onnx(make())
     with formed.context, ir.Location.unknown():
         refine_types(formed, formed.input_shapes())
-        run_pipeline(formed, parse_pipeline(default_pipeline(machine), PIPELINES), PassContext(machine))
+        run_pipeline(
+            formed, parse_pipeline(default_pipeline(machine), PIPELINES), PassContext(machine)
+        )
     with worker_pool(Options()) as pool:
         compiled = xcompile.compile(make(), target=target, pool=pool)
     for batch, length in ((1, 7), (3, 16), (2, 33)):

@@ -370,4 +370,4 @@ def test_without_a_linker_the_error_says_what_to_install(monkeypatch: pytest.Mon
     assert find_linker(HOST) == ["/bin/ld"]
     error = refused(lambda: find_linker("aarch64"))
     assert error.code == "XC7004"
-    assert "pip install 'xcompile[aot]'" in str(error)
+    assert "pip install ziglang" in str(error)
