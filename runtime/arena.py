@@ -30,7 +30,7 @@ class AlignedMemory:
     def __init__(self, capacity: int) -> None:
         try:
             block = np.empty(capacity + ALIGNMENT, np.uint8)
-        except MemoryError:
+        except (MemoryError, ValueError):
             raise RuntimeModelError("XC5007", f"there is no memory for {capacity} bytes") from None
         start = -block.ctypes.data % ALIGNMENT
         self.array = block[start : start + capacity]

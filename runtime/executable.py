@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -215,9 +216,13 @@ class Executable:
         return dict(zip(self._output_names, plan.output_shapes, strict=True))
 
     def _shape_key(self, shapes: Shapes) -> tuple[Shape, ...]:
-        return tuple(
-            tuple(int(dim) for dim in shape) for shape in _in_order(shapes, self._input_names)
-        )
+        given = _in_order(shapes, self._input_names)
+        try:
+            return tuple(tuple(operator.index(dim) for dim in shape) for shape in given)
+        except TypeError as error:
+            raise RuntimeModelError(
+                "XC5003", f"a shape is a sequence of integers ({shorten(str(error))})"
+            ) from error
 
     def _plan(self, shapes: tuple[Shape, ...]) -> _Plan:
         plan = self._plans.get(shapes)
@@ -310,6 +315,10 @@ class Executable:
         except IndexError:
             frame = _Frame(self._context(), len(addresses))
         if arena is not None:
+            if not isinstance(arena, Arena):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise RuntimeModelError(
+                    "XC5007", f"an Arena is expected, not {type(arena).__name__}"
+                )
             arena.acquire(plan.required_bytes)
         try:
             if arena is not None:

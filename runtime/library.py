@@ -11,7 +11,6 @@ import itertools
 import mmap
 import os
 import weakref
-from pathlib import Path
 
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
@@ -24,7 +23,7 @@ _loads = itertools.count()
 
 
 def load(
-    source: str | Path | bytes | bytearray | memoryview,
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview,
     *,
     threads: int | None = None,
     pool: native_library.Pool | None = None,
@@ -63,7 +62,7 @@ def load(
     return Executable(entry, manifest, weights, threads=threads, pool=pool, poison=poison)
 
 
-def read_manifest(source: str | Path | bytes | bytearray | memoryview) -> Manifest:
+def read_manifest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Manifest:
     """What a library says of itself, for any machine and without loading it.
 
     Raises:
@@ -111,18 +110,18 @@ def _unload(handle: int, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _open(source: str | Path | bytes | bytearray | memoryview) -> int:
+def _open(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> int:
     """A descriptor of the file, or of one in memory with the content."""
     try:
-        if isinstance(source, str | Path):
+        if isinstance(source, str | os.PathLike):
             return os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        content = memoryview(source).cast("B")
         descriptor = os.memfd_create("xcompile-model", os.MFD_CLOEXEC)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        name = f" '{source}'" if isinstance(source, str | Path) else ""
+        name = f" '{source}'" if isinstance(source, str | os.PathLike) else ""
         raise RuntimeModelError("XC7002", f"the library{name} cannot be read: {reason}") from None
     try:
-        content = memoryview(source).cast("B")
         while content:
             content = content[os.write(descriptor, content) :]
     except BaseException:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from xcompile.compiler.support.errors import CompileError
+from xcompile.runtime.abi import MAX_THREADS
 
 T = TypeVar("T")
 
@@ -73,12 +74,13 @@ class Option(Generic[T]):
         return self.parse(text, self.variable) if text else self.default
 
 
-def integer(minimum: int) -> Callable[[str], int]:
-    """Reads integers of at least `minimum`."""
+def integer(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Reads integers from `minimum` to `maximum`."""
 
     def read(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or int(text) < minimum:
-            raise ValueError(f"is not an integer of at least {minimum}")
+        digits = text.isascii() and text.isdigit() and len(text) <= len(str(maximum))
+        if not digits or not minimum <= int(text) <= maximum:
+            raise ValueError(f"is not an integer from {minimum} to {maximum}")
         return int(text)
 
     return read
@@ -132,20 +134,20 @@ CORPUS: Final = Option[Path | None](
 )
 THREADS: Final = Option[int | None](
     "threads",
-    integer(1),
+    integer(1, MAX_THREADS),
     None,
     "the number of threads a model runs on",
     shown_default="every core the process may use",
 )
 JOBS: Final = Option[int | None](
     "jobs",
-    integer(1),
+    integer(1, 1024),
     None,
     "the number of worker processes that compile kernels",
     shown_default="every core the process may use",
 )
 WORKER_TIMEOUT: Final = Option(
-    "worker-timeout", integer(1), 120, "the seconds a worker may spend on one kernel"
+    "worker-timeout", integer(1, 86_400), 120, "the seconds a worker may spend on one kernel"
 )
 VERIFY_EACH: Final = Option(
     "verify-each", switch, False, "verify the whole module after every pass, not only what changed"

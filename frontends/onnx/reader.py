@@ -60,6 +60,10 @@ def read_model(source: "str | os.PathLike[str] | bytes | onnx.ModelProto") -> So
     if isinstance(source, (bytes, bytearray, memoryview)):
         model = _parse(bytes(source), "the model")
         return _checked(Source(model, None, model.graph.name or "model"))
+    if not isinstance(source, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CompileError(
+            "XC1001", f"a model is a path, bytes or a ModelProto, not {type(source).__name__}"
+        )
     path = Path(source)
     model = _parse(_read_file(path), f"'{path}'")
     return _checked(Source(model, path.parent, path.stem))

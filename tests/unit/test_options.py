@@ -75,7 +75,7 @@ def test_a_wrong_number_of_threads_is_refused_with_the_variable_and_the_help(
     with pytest.raises(CompileError) as caught:
         Options()
     assert str(caught.value) == (
-        f"XC6005 XCOMPILE_THREADS: '{text}' is not an integer of at least 1"
+        f"XC6005 XCOMPILE_THREADS: '{text}' is not an integer from 1 to 256"
         " (help: the number of threads a model runs on)"
     )
 
@@ -88,7 +88,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
 
 def test_exactly_the_options_that_affect_code_are_in_the_key() -> None:
     declared: dict[str, Option[Any]] = {
-        "tile": Option("tile", integer(1), 6, "", affects_code=True),
+        "tile": Option("tile", integer(1, 9), 6, "", affects_code=True),
         "form": Option("form", choice("a", "b"), "a", "", affects_code=True),
         "color": Option("color", choice("red", "blue"), "red", ""),
     }
