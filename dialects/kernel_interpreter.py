@@ -33,7 +33,9 @@ def interpret_kernels(module: Module, inputs: Sequence[np.ndarray]) -> list[np.n
             results = _run(module, kernels[op.callee], given, here)
             known.update(zip(op.results, results, strict=True))
         elif isinstance(op, View):
-            known[op.y] = known[op.x].reshape([dims.evaluate(d, sizes) for d in parse_shape(op.shape)])
+            known[op.y] = known[op.x].reshape(
+                [dims.evaluate(d, sizes) for d in parse_shape(op.shape)]
+            )
         elif isinstance(op, Const):
             known[op.y] = op.array(module.weights)
         else:
@@ -45,7 +47,9 @@ def _sizes(module: Module, inputs: Sequence[np.ndarray]) -> Mapping[str, int]:
     """What the program's symbols are, from the sizes of the inputs."""
     found: dict[str, int] = {}
     for shape, array in zip(module.input_shapes(), inputs, strict=True):
-        found.update({str(d): n for d, n in zip(shape, array.shape, strict=True) if not isinstance(d, int)})
+        found.update(
+            {str(d): n for d, n in zip(shape, array.shape, strict=True) if not isinstance(d, int)}
+        )
     return found
 
 
@@ -66,5 +70,3 @@ def _elements(op: Dims, sizes: Mapping[str, int]) -> np.ndarray:
     values = [dims.evaluate(dims.parse(text), sizes) for text in op.values]
     array = np.array(values, numpy_dtype(op.y))
     return array if op.rank else array.reshape(())
-
-

@@ -27,7 +27,7 @@ class Const(NnOp):
     y: Result
 
     @classmethod
-    def of(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def from_array(
         cls, array: np.ndarray, weights: WeightStore, *, loc: ir.Location | None = None
     ) -> Self:
         """The constant `array` at the current insertion point; arrays that do not go inline enter `weights`."""

@@ -62,4 +62,4 @@ class Values:
 
     def constant(self, array: np.ndarray, location: ir.Location) -> Value:
         """A new `nn.const` at the current insertion point."""
-        return Const.of(array, self._weights, loc=location).y
+        return Const.from_array(array, self._weights, loc=location).y

@@ -11,7 +11,7 @@ from xcompile.dialects.nn.const import Const, const_of
 def constant(rewriter: Rewriter, array: np.ndarray) -> Value:
     """A new constant before the root op."""
     with rewriter.here():
-        made = Const.of(array, rewriter.weights, loc=rewriter.location)
+        made = Const.from_array(array, rewriter.weights, loc=rewriter.location)
     rewriter.note(made.operation)
     return made.y
 

@@ -32,7 +32,7 @@ class Graph:
     def const(self, array: Any, dtype: Any = np.float32) -> ir.Value:
         """A constant."""
         with ir.InsertionPoint(self._block), ir.Location.unknown():
-            return Const.of(np.asarray(array, dtype), self._weights).y
+            return Const.from_array(np.asarray(array, dtype), self._weights).y
 
     def make(self, cls: type[NnOp], results: int = 1, **fields: Any) -> ir.Value:
         """The first result of a new op; arrays among the fields become constants."""

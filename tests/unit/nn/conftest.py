@@ -37,7 +37,7 @@ class Builder:
 
     def const(self, array: Any, dtype: Any = None) -> ir.Value:
         with ir.InsertionPoint(self.block):
-            return Const.of(np.asarray(array, dtype), self.weights).y
+            return Const.from_array(np.asarray(array, dtype), self.weights).y
 
     def make(
         self, cls: type[NnOp], node: str | None = None, results: int = 1, **fields: Any
