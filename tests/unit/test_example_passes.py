@@ -50,6 +50,16 @@ def build(blocks: int) -> Module:
     return g.done(x)
 
 
+def test_the_pass_of_the_page_is_a_whole_file(tmp_path: Path) -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "writing_a_pass.md").read_text(encoding="utf-8")
+    file = tmp_path / "relu6_as_clip.py"
+    file.write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    load_plugin(file)
+    module = build(2)
+    run(module, "relu6-as-clip")
+    assert (count(module, "clip"), count(module, "minimum")) == (2, 0)
+
+
 def run(module: Module, pipeline: str) -> None:
     state = PassContext(targets()["x86-avx2"], instruments=[Verify(each=True)])
     run_pipeline(module, parse_pipeline(pipeline, {}), state)
