@@ -28,6 +28,7 @@ def bench(
     model: Annotated[Path, typer.Argument(help="An ONNX model or a compiled library.")],
     *,
     inputs: options.Inputs = None,
+    target: options.Target = "cpu",
     threads: options.Threads = None,
     against: Annotated[
         str | None, typer.Option(metavar="onnxruntime", help="Another engine to measure beside.")
@@ -55,7 +56,7 @@ def bench(
     from xcompile.compiler.target.host import host_target
 
     compilation = options.Compilation(
-        threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
+        target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache,
     )  # fmt: skip
     artifact: Artifact | None = None

@@ -37,7 +37,6 @@ FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="A compiler for machine-learning models. `xcompile MODEL` is short for `xcompile compile MODEL`; "
@@ -88,7 +87,7 @@ def execute(arguments: Sequence[str]) -> int:
         The exit code: 0, `FAILURE`, `USAGE` or `INTERRUPTED`; that of the worst finding for `doctor`.
     """
     debug = "--debug" in arguments
-    words = [word for word in arguments if word != "--debug"]
+    words = [word for word in arguments if word != "--debug"] or ["--help"]
     try:
         words = _with_command(words)
         code = app(words, prog_name="xcompile", standalone_mode=False) or 0
@@ -123,15 +122,17 @@ _UsageError: Any = typer.BadParameter.__mro__[
 
 def _with_command(words: list[str]) -> list[str]:
     """The words with the command `compile` in front when the user left it out."""
-    if not words or words[0] in COMMANDS or words[0] in ("--help", "--version"):
+    if words[0] in COMMANDS or words[0] in ("--help", "--version"):
         return words
     if not words[0].startswith("-") and not Path(words[0]).exists():
         close = difflib.get_close_matches(words[0], COMMANDS, 1)
-        if close:
+        if close or not Path(words[0]).suffix:
             raise CompileError(
                 "XC6006",
                 f"there is no command and no model '{words[0]}'",
-                help=f"did you mean `xcompile {close[0]}`?",
+                help=f"did you mean `xcompile {close[0]}`?"
+                if close
+                else f"the commands are {', '.join(COMMANDS)}",
             )
     return ["compile", *words]
 

@@ -22,6 +22,7 @@ def run(
         Path | None,
         typer.Option("--output", "-o", help="A folder to write each output to, as NAME.npy."),
     ] = None,
+    target: options.Target = "cpu",
     threads: options.Threads = None,
     passes: options.Passes = "",
     pipeline: options.Pipeline = "",
@@ -37,7 +38,7 @@ def run(
     from xcompile.compiler.cli.inputs import read_inputs
 
     compilation = options.Compilation(
-        threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
+        target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache,
     )  # fmt: skip
     executable = compilation.open(model)

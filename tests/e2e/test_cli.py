@@ -88,6 +88,23 @@ def output(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 # -- starting -------------------------------------------------------------------------------------
 
 
+def test_no_words_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([]) == 0
+    assert "doctor" in capsys.readouterr().out
+
+
+def test_a_word_that_is_neither_command_nor_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "frobnicate") == (
+        "XC6006 there is no command and no model 'frobnicate'"
+        " (help: the commands are compile, run, bench, opt, passes, targets, doctor)"
+    )
+
+
+def test_running_for_another_machine_is_an_error_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("run", DIGITS, "--target", "arm-neon", "-i", "random:1x1x8x8")
+    assert failure(capsys, *words).startswith("XC6007 this machine cannot run code for aarch64")
+
+
 def test_starting_imports_none_of_the_heavy_packages() -> None:
     code = "import sys, xcompile.compiler.cli.main; print(*{n.split('.')[0] for n in sys.modules})"
     done = subprocess.run(

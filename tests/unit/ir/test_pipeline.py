@@ -196,7 +196,10 @@ def test_edits_insert_remove_and_change_passes(edits: str, result: str) -> None:
 @pytest.mark.parametrize(
     ("edits", "start"),
     [
-        ("-toy-none", "XC3001 the pipeline has no pass 'toy-none' (help: did you mean toy-options?)"),
+        (
+            "-toy-none",
+            "XC3001 the pipeline has no pass 'toy-none' (help: did you mean toy-options?)",
+        ),
         ("toy-raise", "XC3002 'toy-raise' is no edit of a pipeline"),
         ("toy-options{count=x}", "XC3003 the option count of toy-options must be a int"),
         ("toy-none{x=1}", "XC3001 the pipeline has no pass 'toy-none'"),
