@@ -6,7 +6,8 @@ With sizes known only at run time, tensors share *slots* (chosen on sample sizes
 large as its largest tensor, and offsets are sums of slots.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbols_of
@@ -22,8 +23,10 @@ class Life:
     first: int
     last: int
 
-    def meets(self, other: "Life") -> bool:
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def steps(self) -> range:
+        """The steps during which it lives."""
+        return range(self.first, self.last + 1)
 
 
 def aligned(size: Dim) -> Dim:
@@ -39,35 +42,41 @@ def place(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
 
 
 def _pack(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
-    order = sorted(range(len(lives)), key=lambda i: (-_number(lives[i].size), lives[i].first))
+    sizes = [_number(aligned(life.size)) for life in lives]
+    placed_at: dict[int, list[int]] = defaultdict(list)  # by step: the tensors that live then
     offsets: dict[int, int] = {}
-    for i in order:
-        size = _number(aligned(lives[i].size))
-        taken = sorted(
-            (offsets[j], offsets[j] + _number(aligned(lives[j].size)))
-            for j in offsets
-            if lives[j].meets(lives[i])
-        )
+    for i in sorted(range(len(lives)), key=lambda i: (-_number(lives[i].size), lives[i].first)):
+        steps = lives[i].steps
+        taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in _union(placed_at, steps))
         at = 0
         for low, high in taken:
-            if at + size <= low:
+            if at + sizes[i] <= low:
                 break
             at = max(at, high)
         offsets[i] = at
-    total = max((offsets[i] + _number(aligned(lives[i].size)) for i in offsets), default=0)
+        for step in steps:
+            placed_at[step].append(i)
+    total = max((offset + sizes[i] for i, offset in offsets.items()), default=0)
     return [offsets[i] for i in range(len(lives))], total
+
+
+def _union(placed_at: Mapping[int, Sequence[int]], steps: Iterable[int]) -> set[int]:
+    return {tensor for step in steps for tensor in placed_at.get(step, ())}
 
 
 def _slots(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
     sample = _sample(lives)
     sizes = [evaluate(life.size, sample) for life in lives]
     slots: list[list[int]] = []
+    busy: list[set[int]] = []  # the steps at which each slot is taken
     for i in sorted(range(len(lives)), key=lambda i: (-sizes[i], lives[i].first)):
-        free = next((s for s in slots if not any(lives[j].meets(lives[i]) for j in s)), None)
-        if free is None:
-            slots.append([i])
-        else:
-            free.append(i)
+        steps = lives[i].steps
+        free = next((s for s, taken in enumerate(busy) if taken.isdisjoint(steps)), len(slots))
+        if free == len(slots):
+            slots.append([])
+            busy.append(set())
+        slots[free].append(i)
+        busy[free].update(steps)
     offsets: list[Dim] = [0] * len(lives)
     at: Dim = 0
     for slot in slots:
