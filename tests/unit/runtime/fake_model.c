@@ -44,6 +44,11 @@ int64_t NAME(_prepare)(const int64_t *input_dims, int64_t *table) {
 int32_t NAME(_run)(xc_context *ctx, const int64_t *table) {
   const float *x = ctx->buffers[0];
   if (table[4] > 0 && x[0] == -12345.0f) return -2;
+  if (table[4] > 0 && x[0] == -54321.0f) { /* wait until the program writes the next element, at most some seconds */
+    const volatile float *flag = x + 1;
+    for (int64_t i = 0; *flag == 0 && i < 1LL << 33; i++) continue;
+    if (*flag == 0) return -2;
+  }
   ((volatile char *)ctx->arena)[99] = 1;
   void *record[] = {ctx->buffers[0], ctx->buffers[1], ctx->prepared, ctx->buffers[2], ctx->buffers[3]};
   xc_parallel_for(ctx, kernel_0_task, record, table[4], 4, SCRATCH_STRIDE);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,6 +214,26 @@ def test_a_check_that_fails_during_the_run_is_reported(model: Executable) -> Non
     data = inputs(2)
     data["x"][0, 0] = -12345
     assert "the first element of x is -12345" in refused("XC5006", lambda: model.run(data))
+
+
+def test_a_run_lets_other_threads_of_the_interpreter_go_on(model: Executable) -> None:
+    data = inputs(2)
+    data["x"][0, :2] = -54321, 0  # the model waits until the second element is no longer 0
+    finished: list[dict[str, np.ndarray]] = []
+    running = threading.Event()
+
+    def run() -> None:
+        running.set()
+        finished.append(model.run(data))
+
+    caller = threading.Thread(target=run)
+    caller.start()
+    running.wait()
+    time.sleep(0.1)
+    assert finished == []
+    data["x"][0, 1] = 1
+    caller.join()
+    assert len(finished) == 1
 
 
 def test_outputs_are_written_into_the_arrays_of_the_caller(model: Executable) -> None:
