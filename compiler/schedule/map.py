@@ -28,7 +28,9 @@ class MapSchedule:
             )
 
 
-def heuristic(target: Target, widest_bits: int, *, vectorizable: bool) -> MapSchedule:
-    """Whole vectors of the widest element type where possible; blocks of 4,096 elements."""
+def heuristic(
+    target: Target, widest_bits: int, *, vectorizable: bool, loops: bool = False
+) -> MapSchedule:
+    """Whole vectors of the widest element type where possible; blocks of 4,096 elements, or of 64 that take loops."""
     lanes = target.lanes(min(widest_bits, 32)) if vectorizable else 0
-    return MapSchedule(lanes=lanes, block=4096)
+    return MapSchedule(lanes=lanes, block=64 if loops else 4096)

@@ -53,6 +53,8 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     },
     "nn.range": frozenset({"start", "limit", "delta"}),
     "nn.pow": frozenset({"b"}),
+    "nn.resize": frozenset({"sizes"}),
+    "nn.max_unpool": frozenset({"shape"}),
 }
 """Operands that say sizes or places and are not read as data when their content is known."""
 

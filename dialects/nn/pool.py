@@ -207,7 +207,7 @@ class MaxUnpool(NnOp):
         for a, b in zip(x, sizes.shape(self.indices), strict=True):
             sizes.equal(a, b, "the sizes of max_unpool's input and indices")
         if self.shape is None:
-            return [self._natural(x)]
+            return [self.natural(x)]
         content = sizes.content(self.shape)
         if content is not None and len(content) != len(x):
             raise self.error(
@@ -217,7 +217,8 @@ class MaxUnpool(NnOp):
             return [(*x[:2], *[sizes.fresh("unpooled") for _ in x[2:]])]
         return [content]
 
-    def _natural(self, x: Shape) -> Shape:
+    def natural(self, x: Shape) -> Shape:
+        """The shape of the result without `shape`."""
         rank = len(self.kernel)
         spatial = [
             (x[2 + i] - 1) * self.strides[i] + self.kernel[i] - self.pads[i] - self.pads[rank + i]
@@ -226,7 +227,7 @@ class MaxUnpool(NnOp):
         return (*x[:2], *spatial)
 
     def reference(self, x: np.ndarray, indices: np.ndarray, shape: np.ndarray | None) -> np.ndarray:
-        natural = tuple(int(d) for d in self._natural(x.shape))  # type: ignore[arg-type]
+        natural = tuple(int(d) for d in self.natural(x.shape))  # type: ignore[arg-type]
         whole = tuple(int(d) for d in shape) if shape is not None else natural
         y = np.zeros(int(np.prod(natural)), x.dtype)
         if indices.size and not 0 <= indices.min() <= indices.max() < y.size:

@@ -112,6 +112,22 @@ class Coordinates:
             return self.b.min(a, b)
         return self._binary("arith.minsi", a, b)
 
+    def where(
+        self, predicate: str, x: Coordinate, y: Coordinate, a: Coordinate, b: Coordinate
+    ) -> Coordinate:
+        """`a` where `x predicate y` holds, else `b`, lane by lane."""
+        condition = self.compare(predicate, x, y)
+        if isinstance(condition, bool):
+            return a if condition else b
+        if _uniform(x) and _uniform(y):
+            if _uniform(a) and _uniform(b):
+                return self.b.select(condition, a, b)
+            flag = ""
+        else:
+            flag = f"vector<{self.lanes}xi1>, "
+        operands = f"{self.vector(a)}, {self.vector(b)}"
+        return Lanes(self.b.op(f"arith.select {condition}, {operands} : {flag}{self._type}"))
+
     def reflected(self, a: Coordinate, period: Index) -> Coordinate:
         """`period - a`."""
         if _uniform(a):

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
-from xcompile.compiler.codegen.cpu import generic as _generic
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
+from xcompile.compiler.codegen.cpu import position_elements as _positions
+from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
+from xcompile.compiler.codegen.cpu import resize_elements as _resize
+from xcompile.compiler.codegen.cpu import window_elements as _windows
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import (
@@ -16,7 +20,7 @@ from xcompile.compiler.codegen.cpu.images import (
     PoolPlan,
     WinogradPlan,
 )
-from xcompile.compiler.codegen.cpu.map import MapFamily
+from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
@@ -28,7 +32,9 @@ from xcompile.dialects import nn as _nn
 from xcompile.dialects.kernel import Func
 
 # importing the modules registers ops and their element functions
-assert _elementwise and _generic and _movement and _nn
+assert (
+    _contractions and _elementwise and _movement and _nn and _positions and _reductions and _resize and _windows
+)
 
 FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
@@ -40,6 +46,7 @@ FAMILIES: list[Family] = [
     AttentionFamily(),
     RowFamily(),
     MapFamily(),
+    FallbackFamily(),
 ]
 """All families, the most specific first."""
 

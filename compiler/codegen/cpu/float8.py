@@ -1,8 +1,8 @@
 """The four 8-bit float types: a register holds their bits as i8, arithmetic is in float32.
 
-Decoding is exact; encoding rounds to nearest even, denormals included. What is too large (infinities too) becomes the
-largest number, or with `saturate` off an infinity where the type has one, else NaN. The FNUZ types have no negative
-zero.
+Decoding is exact; encoding rounds to nearest even, denormals included. What is too large (infinities too) becomes
+the largest number, or with `saturate` off an infinity where the type has one, else NaN. The FNUZ types have no
+negative zero.
 """
 
 from dataclasses import dataclass

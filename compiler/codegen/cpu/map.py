@@ -11,7 +11,8 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pull import PULLS, SCALAR_ONLY, Pull, Source
+from xcompile.compiler.codegen.cpu.pull import LOOPS, PARTS, PULLS, Pull, Source
+from xcompile.compiler.codegen.cpu.whole import WholePlan, is_whole
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.ir.op import Value
@@ -36,9 +37,16 @@ class Axis:
 
 @dataclass(frozen=True)
 class Segment:
-    """One loop nest: `value` is computed over `axes` and stored with `shift` added on axis `along`."""
+    """One loop nest over values of one shape.
 
-    value: Value
+    Attributes:
+        values: what is computed, and which result of the kernel it belongs to.
+        axes: the loops.
+        along: the axis on which `shift` is added to the place in the result.
+        shift: see `along`.
+    """
+
+    values: tuple[tuple[Value, int], ...]
     axes: tuple[Axis, ...]
     along: int = 0
     shift: Dim = 0
@@ -51,43 +59,66 @@ class Segment:
 
 
 class MapFamily:
-    """Takes every kernel whose ops all have element functions."""
+    """Takes kernels of elementwise and data-movement ops only."""
 
     name = "map"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
-        if len(kernel.results) != 1:
-            no_match("a map kernel has one result")
         for op in kernel.ops:
-            if op.NAME not in PULLS and op.NAME != "nn.concat":
-                no_match(f"{op.NAME} has no element function")
-        return MapPlan(kernel, schedule)
+            if op.NAME in LOOPS:
+                no_match(f"{op.NAME} loops over many elements")
+        return MapPlan(kernel, schedule, self.name)
+
+
+class FallbackFamily:
+    """Takes every kernel whose ops all have element functions, looping ones too, and the ops of `whole.py`."""
+
+    name = "fallback"
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
+        if any(is_whole(op) for op in kernel.ops):
+            return WholePlan(kernel, schedule, self.name)
+        return MapPlan(kernel, schedule, self.name)
+
+
+_LOOP_CYCLES = 256.0
+"""About what an element takes that is computed in a loop."""
 
 
 class MapPlan:
     """See `family.Plan`."""
 
-    family = "map"
     scratch = 0
     packings: dict[int, Packing] = {}
     preparations: dict[int, Preparation] = {}
 
-    def __init__(self, kernel: Kernel, schedule: str | None) -> None:
+    def __init__(self, kernel: Kernel, schedule: str | None, family: str) -> None:
+        for op in kernel.ops:
+            if op.NAME not in PULLS and op.NAME not in PARTS and op.NAME != "nn.concat":
+                no_match(f"{op.NAME} has no element function")
+        self.family = family
         self._kernel = kernel
-        self._result = kernel.results[0]
-        self._layout = Layout.of(self._result.type)
+        self._loops = any(op.NAME in LOOPS for op in kernel.ops)
+        self._layout = Layout.of(kernel.results[0].type)
+        if len(kernel.results) > 1 and any(Layout.of(v.type).block for v in kernel.results):
+            no_match("several results, and not all row-major")
         self._segments = self._find_segments()
         values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
         widest = max((bits_of(dtype_of(v)) for v in values), default=32)
-        vectorizable = (
-            not any(op.NAME in SCALAR_ONLY for op in kernel.ops) and not self._is_narrow()
-        )
+        vectorizable = self._takes_lanes() and not self._is_narrow()
         self.schedule = (
             from_json(MapSchedule, schedule)
             if schedule is not None
-            else heuristic(kernel.target, max(widest, 8), vectorizable=vectorizable)
+            else heuristic(
+                kernel.target, max(widest, 8), vectorizable=vectorizable, loops=self._loops
+            )
         )
         self.schedule.check(kernel.target)
+
+    def _takes_lanes(self) -> bool:
+        """Whether all element functions take vectors: not those whose axis is data."""
+        sums = [op for op in self._kernel.ops if op.NAME == "nn.cumsum"]
+        return all(self._kernel.sizes.content(op.operands[1]) is not None for op in sums)
 
     def _is_narrow(self) -> bool:
         """Whether the innermost loop is shorter than a vector, so that vectors do not pay."""
@@ -107,23 +138,29 @@ class MapPlan:
         elements = (
             min(columns, self.schedule.block) if isinstance(columns, int) else self.schedule.block
         )
-        return (4 + 4 * len(self._kernel.ops)) * (1 + elements / max(1, self.schedule.lanes))
+        cycles = 4 + 4 * len(self._kernel.ops) + (_LOOP_CYCLES if self._loops else 0)
+        return cycles * (1 + elements / max(1, self.schedule.lanes))
 
     # -- iteration ----------------------------------------------------------------------------
 
     def _find_segments(self) -> list[Segment]:
-        root = next((op for op in self._kernel.ops if op.results[0] == self._result), None)
+        results = self._kernel.results
+        root = next((op for op in self._kernel.ops if op.results[0] == results[0]), None)
         if root is None or root.NAME != "nn.concat":
-            return [Segment(self._result, self._axes(self._result))]
-        axis = root.axis % len(self._kernel.shape(self._result))  # type: ignore[attr-defined]
+            alike: dict[Shape, list[tuple[Value, int]]] = {}
+            for position, value in enumerate(results):
+                alike.setdefault(self._kernel.shape(value), []).append((value, position))
+            return [Segment(tuple(group), self._axes(group[0][0])) for group in alike.values()]
+        axis = root.axis % len(self._kernel.shape(results[0]))  # type: ignore[attr-defined]
         segments: list[Segment] = []
         shift: Dim = 0
         for value in root.operands:
             shape = self._kernel.shape(value)
             if self._layout.block and axis == 1 and shift % self._layout.block != 0:
                 # a vector of the result has channels of several parts: each lane finds its own
-                return [Segment(self._result, self._plain_axes(self._kernel.shape(self._result)))]
-            segments.append(Segment(value, self._plain_axes(shape), axis, shift))
+                result = results[0]
+                return [Segment(((result, 0),), self._plain_axes(self._kernel.shape(result)))]
+            segments.append(Segment(((value, 0),), self._plain_axes(shape), axis, shift))
             shift = shift + shape[axis]
         return segments
 
@@ -178,23 +215,25 @@ class MapPlan:
         signature = self._kernel.signature()
         b = Builder()
         pull = self._kernel.pull(b, signature, self.schedule.lanes)
-        target = self._kernel.destination(signature, 0)
+        targets = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
         first: Index = 0
         for segment in self._segments:
             last = b.add(first, pull.dim(self._units(segment)))
             low = b.max(b.sub(signature.begin, first), 0)
             high = b.sub(b.min(signature.end, last), first)
             with b.loop(low, high) as unit, pull.scope():
-                self._unit(b, pull, segment, target, unit)
+                self._unit(b, pull, segment, targets, unit)
             first = last
         return emitted(b, symbol, signature)
 
-    def _unit(self, b: Builder, pull: Pull, segment: Segment, target: Source, unit: Index) -> None:
+    def _unit(
+        self, b: Builder, pull: Pull, segment: Segment, targets: Sequence[Source], unit: Index
+    ) -> None:
         extents = [pull.dim(a.extent) for a in segment.axes]
         columns = extents[-1] if extents else 1
         blocks = b.ceildiv(columns, self.schedule.block)
         row, part = b.div(unit, blocks), b.rem(unit, blocks)
-        at: list[Coordinate] = [0] * len(target.shape)
+        at: list[Coordinate] = [0] * len(self._kernel.shape(segment.values[0][0]))
         for axis, position in zip(
             segment.axes[:-1], b.unflatten(row, extents[:-1] or [1]), strict=False
         ):
@@ -202,16 +241,16 @@ class MapPlan:
         low = b.mul(part, self.schedule.block)
         high = b.min(columns, b.add(low, self.schedule.block))
         if self._layout.block:
-            self._blocked(b, pull, segment, target, at, low, high)
+            self._blocked(b, pull, segment, targets, at, low, high)
         else:
-            self._row(b, pull, segment, target, at, low, high)
+            self._row(b, pull, segment, targets, at, low, high)
 
     def _row(
         self,
         b: Builder,
         pull: Pull,
         segment: Segment,
-        target: Source,
+        targets: Sequence[Source],
         at: list[Coordinate],
         low: Index,
         high: Index,
@@ -220,44 +259,44 @@ class MapPlan:
         lanes = self.schedule.lanes
         if not lanes or not segment.axes:
             with b.loop(low, high) as column, pull.scope():
-                self._element(b, pull, segment, target, at, column if segment.axes else None)
+                self._element(b, pull, segment, targets, at, column if segment.axes else None)
             return
         whole = b.sub(high, b.rem(b.sub(high, low), lanes))
         with b.loop(low, whole, lanes) as column, pull.scope():
-            self._element(b, pull, segment, target, at, Lane(column, lanes))
+            self._element(b, pull, segment, targets, at, Lane(column, lanes))
         if whole != high:
             with (
                 b.when(b.compare("slt", whole, high)),
                 pull.masked(b.tail_mask(b.sub(high, whole), lanes)),
             ):
-                self._element(b, pull, segment, target, at, Lane(whole, lanes))
+                self._element(b, pull, segment, targets, at, Lane(whole, lanes))
 
     def _element(
         self,
         b: Builder,
         pull: Pull,
         segment: Segment,
-        target: Source,
+        targets: Sequence[Source],
         at: list[Coordinate],
         column: Coordinate | None,
     ) -> None:
         here = list(at)
         if column is not None:
             here[segment.axes[-1].axis] = column
-        value = pull.value(segment.value, here)
         there = list(here)
         if segment.shift != 0:
             there[segment.along] = pull.coordinates.add(
                 there[segment.along], pull.dim(segment.shift)
             )
-        pull.store(target, value, there)
+        for value, result in segment.values:
+            pull.store(targets[result], pull.value(value, here), there)
 
     def _blocked(
         self,
         b: Builder,
         pull: Pull,
         segment: Segment,
-        target: Source,
+        targets: Sequence[Source],
         at: list[Coordinate],
         low: Index,
         high: Index,
@@ -265,31 +304,31 @@ class MapPlan:
         """Pixels [low, high) of one channel block; lanes run along channels."""
         block, lanes = self._layout.block, self.schedule.lanes
         innermost = segment.axes[-1].axis
-        channels = pull.dim(self._kernel.shape(segment.value)[1])
+        channels = pull.dim(self._kernel.shape(segment.values[0][0])[1])
         with b.loop(low, high) as column, pull.scope():
             for offset in range(0, block, lanes or 1):
                 here = list(at)
                 here[innermost] = column
                 first = b.add(b.mul(_scalar(here[1]), block), offset)
                 here[1] = Lane(first, lanes) if lanes else first
-                self._padded(b, pull, segment, target, here, b.sub(channels, first))
+                self._padded(b, pull, segment, targets, here, b.sub(channels, first))
 
     def _padded(
         self,
         b: Builder,
         pull: Pull,
         segment: Segment,
-        target: Source,
+        targets: Sequence[Source],
         at: list[Coordinate],
         left: Index,
     ) -> None:
         """Store one vector of channels of which `left` exist; the others become zero."""
-        channels = self._kernel.shape(segment.value)[1]
+        channels = self._kernel.shape(segment.values[0][0])[1]
         if isinstance(channels, int) and channels % self._layout.block == 0:
-            self._element(b, pull, segment, target, at, None)
+            self._element(b, pull, segment, targets, at, None)
             return
         with pull.masked(b.tail_mask(left, self.schedule.lanes), zero_padding=True):
-            self._element(b, pull, segment, target, at, None)
+            self._element(b, pull, segment, targets, at, None)
 
 
 def _scalar(c: Coordinate) -> Index:

@@ -5,8 +5,9 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
-from xcompile.compiler.codegen.cpu.generic import both
-from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
+from xcompile.compiler.codegen.cpu.nests import both
+from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, pulls_parts, register_dtype
+from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.dialects.nn.base import dtype_of
 
 
@@ -86,6 +87,28 @@ def _scaled(pull: Pull, c: Coordinate, step: int) -> Coordinate:
     return pull.coordinates.mul(c, max(-(2**31), min(step, 2**31)))
 
 
+@pulls_parts("nn.split")
+def _split(pull: Pull, op: Any, at: At, number: int) -> Value:
+    axis = op.axis % len(at)
+    source = list(at)
+    for part in list(op.results)[:number]:
+        source[axis] = pull.coordinates.add(source[axis], pull.shape(part)[axis])
+    return pull.value(op.x, source)
+
+
+@pulls("nn.reverse_sequence")
+def _reverse_sequence(pull: Pull, op: Any, at: At) -> Value:
+    """Step t of a batch reads step length - 1 - t while t is below the length."""
+    c = pull.coordinates
+    time = at[op.time_axis]
+    length = data_index(pull, op.lengths, [at[op.batch_axis]])
+    back = c.add(c.reflected(time, -1), length)
+    last = pull.b.max(pull.b.sub(pull.shape(op.x)[op.time_axis], 1), 0)
+    source = list(at)
+    source[op.time_axis] = c.clamp(c.where("slt", time, length, back, time), 0, last)
+    return pull.value(op.x, source)
+
+
 @pulls("nn.concat")
 def _concat(pull: Pull, op: Any, at: At) -> Value:
     """Where a concatenation is not the kernel's result: choose the operand by the coordinate."""
@@ -111,19 +134,15 @@ def _gather(pull: Pull, op: Any, at: At) -> Value:
     rank = len(pull.sizes.shape(op.x))
     axis = op.axis % rank
     count = len(pull.sizes.shape(op.indices))
-    index = pull.value(op.indices, at[axis : axis + count])
-    place = _wrapped(
-        pull, index, dtype_of(op.indices), pull.shape(op.x)[axis], at[axis : axis + count]
-    )
+    place = _wrapped(pull, op.indices, pull.shape(op.x)[axis], at[axis : axis + count])
     return pull.value(op.x, [*at[:axis], place, *at[axis + count :]])
 
 
 @pulls("nn.gather_elements")
 def _gather_elements(pull: Pull, op: Any, at: At) -> Value:
     axis = op.axis % len(at)
-    index = pull.value(op.indices, at)
     source = list(at)
-    source[axis] = _wrapped(pull, index, dtype_of(op.indices), pull.shape(op.x)[axis], at)
+    source[axis] = _wrapped(pull, op.indices, pull.shape(op.x)[axis], at)
     return pull.value(op.x, source)
 
 
@@ -135,35 +154,26 @@ def _gather_nd(pull: Pull, op: Any, at: At) -> Value:
     assert isinstance(width, int)
     places: list[Coordinate] = []
     for position in range(width):
-        index = pull.value(op.indices, [*outer, position])
         size = sizes[op.batch_dims + position]
-        places.append(_wrapped(pull, index, dtype_of(op.indices), size, outer))
+        places.append(_wrapped(pull, op.indices, size, [*outer, position]))
     return pull.value(op.x, [*outer[: op.batch_dims], *places, *at[len(index_shape) - 1 :]])
 
 
-def _wrapped(pull: Pull, index: Value, dtype: str, size: Index, at: At) -> Coordinate:
-    """An index that is data as a coordinate in [0, size): negative ones count from the back, others are clamped.
-
-    The index is the same for all lanes when no coordinate in `at` varies over them.
-    """
-    b = pull.b
+def data_index(pull: Pull, tensor: Tensor, at: At) -> Coordinate:
+    """An index that is data, as a coordinate; the same for all lanes when no coordinate in `at` varies over them."""
+    dtype, value = dtype_of(tensor), pull.value(tensor, at)
     if pull.lanes and not any(isinstance(c, Lane | Lanes) for c in at):
-        first = b.op(f"vector.extract {index}[0] : {dtype} from {pull.type(dtype)}")
-        raw = b.op(f"arith.index_cast {first} : {dtype} to index")
-        counted = b.select(b.compare("slt", raw, 0), b.add(raw, size), raw)
-        return b.min(b.max(counted, 0), b.sub(size, 1))
-    raw_lanes = pull.index_value(index, dtype)
-    c = pull.coordinates
-    negative = c.compare("slt", raw_lanes, 0)
-    if not pull.lanes:
-        assert isinstance(raw_lanes, str)
-        return c.clamp(b.select(negative, b.add(raw_lanes, size), raw_lanes), 0, b.sub(size, 1))
-    moved = c.add(raw_lanes, size)
-    kind = f"vector<{pull.lanes}xindex>"
-    chosen = b.op(
-        f"arith.select {negative}, {c.vector(moved)}, {c.vector(raw_lanes)} : vector<{pull.lanes}xi1>, {kind}"
-    )
-    return c.clamp(Lanes(chosen), 0, b.sub(size, 1))
+        register = register_dtype(dtype)
+        first = pull.b.op(f"vector.extract {value}[0] : {register} from {pull.type(dtype)}")
+        return pull.b.op(f"arith.index_cast {first} : {register} to index")
+    return pull.index_value(value, dtype)
+
+
+def _wrapped(pull: Pull, tensor: Tensor, size: Index, at: At) -> Coordinate:
+    """The index `tensor` has at `at`, in [0, size): negative ones count from the back, others are clamped."""
+    c, index = pull.coordinates, data_index(pull, tensor, at)
+    counted = c.where("slt", index, 0, c.add(index, size), index)
+    return c.clamp(counted, 0, pull.b.max(pull.b.sub(size, 1), 0))
 
 
 @pulls("nn.pad")

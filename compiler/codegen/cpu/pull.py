@@ -32,15 +32,31 @@ Handler = Callable[["Pull", Op, At], Value]
 PULLS: dict[str, Handler] = {}
 """How each op gives its elements, by op name."""
 
-SCALAR_ONLY: set[str] = set()
-"""Ops whose element function takes one element at a time."""
+PartHandler = Callable[["Pull", Op, At, int], Value]
+PARTS: dict[str, PartHandler] = {}
+"""How ops with several results give the elements of one of them, by op name."""
+
+LOOPS: set[str] = set()
+"""Ops whose element function is a loop over many elements: right, but slow."""
 
 
-def pulls(*names: str) -> Callable[[Handler], Handler]:
-    """Register a handler for ops by name."""
+def pulls(*names: str, loops: bool = False) -> Callable[[Handler], Handler]:
+    """Register a handler for ops by name; `loops` when it loops over many elements."""
 
     def register(handler: Handler) -> Handler:
         PULLS.update(dict.fromkeys(names, handler))
+        LOOPS.update(names if loops else ())
+        return handler
+
+    return register
+
+
+def pulls_parts(*names: str, loops: bool = False) -> Callable[[PartHandler], PartHandler]:
+    """Register a handler for ops with several results; it gets the number of the wanted one."""
+
+    def register(handler: PartHandler) -> PartHandler:
+        PARTS.update(dict.fromkeys(names, handler))
+        LOOPS.update(names if loops else ())
         return handler
 
     return register
@@ -116,9 +132,22 @@ class Pull:
             owner = value.owner
             node = describe(owner.location) if isinstance(owner, ir.Operation) else None
             raise CompileError(
-                "XC4010", "a size or place depends on the values of a tensor", node=node
+                "XC4011", "a size or place depends on the values of a tensor", node=node
             )
         return [self.dim(d) for d in known]
+
+    def place(self, value: Tensor, position: int) -> Index:
+        """One element of an operand that says places: known, or read when the kernel runs."""
+        known = self.sizes.content(value)
+        if known is not None:
+            return self.dim(known[position])
+        at = [position] if self.sizes.shape(value) else []
+        dtype = dtype_of(value)
+        found = self.value(value, at)
+        if self.lanes:
+            register = register_dtype(dtype)
+            found = self.b.op(f"vector.extract {found}[0] : {register} from {self.type(dtype)}")
+        return self.b.op(f"arith.index_cast {found} : {register_dtype(dtype)} to index")
 
     # -- types --------------------------------------------------------------------------------
 
@@ -173,11 +202,17 @@ class Pull:
     def _compute(self, tensor: Tensor, at: At) -> Value:
         operation = tensor.owner
         op = view(operation) if isinstance(operation, ir.Operation | ir.OpView) else None
+        if op is not None and op.NAME in PARTS:
+            return PARTS[op.NAME](self, op, at, ir.OpResult(tensor).result_number)
         handler = PULLS.get(op.NAME) if op else None
         if op is None or handler is None:
             name = operation.name if isinstance(operation, ir.Operation) else "an argument"
             raise CompileError("XC4010", f"no element function for {name}")
         return handler(self, op, at)
+
+    def remember(self, tensor: Tensor, at: At, value: Value) -> None:
+        """Elements that were computed together with others, for when they are asked for in this scope."""
+        self._memo[-1][tensor, tuple(at)] = value
 
     def broadcast(self, tensor: Tensor, at: At, result: Shape) -> Value:
         """The elements of an operand that broadcasts to the shape `result`, which `at` runs over."""

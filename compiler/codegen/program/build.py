@@ -21,7 +21,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.schedule.schedule import to_json
-from xcompile.compiler.support.dims import Dim, parse, substitute
+from xcompile.compiler.support.dims import Dim, parse, substitute, symbols_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, Launch, View, parse_shape
@@ -172,6 +172,7 @@ class _Build:
         for operation in self._block.operations:
             op = view(operation)
             if isinstance(op, Launch):
+                self._check_sizes(op)
                 launches.append(op)
                 for result, text in zip(op.results, op.shapes, strict=True):
                     self._shapes[result] = parse_shape(text)
@@ -180,6 +181,19 @@ class _Build:
             elif isinstance(op, Const):
                 self._shapes[op.y] = op.dims
         return launches
+
+    def _check_sizes(self, launch: Launch) -> None:
+        """Raise XC4011 for sizes that do not follow from those of the inputs: the data would have to be seen first."""
+        inputs = {s for shape in self._module.input_shapes() for d in shape for s in symbols_of(d)}
+        dims = [d for text in launch.shapes for d in parse_shape(text)]
+        for dim in (*dims, *map(parse, launch.sizes)):
+            if not inputs.issuperset(symbols_of(dim)):
+                raise CompileError(
+                    "XC4011",
+                    f"the size {dim} depends on the values of a tensor",
+                    node=describe(launch.location),
+                    help="make the operand that says it a constant",
+                )
 
     def _base(self, value: Value) -> Value:
         """The value whose memory `value` is."""

@@ -1,0 +1,62 @@
+"""Element functions of ops whose elements follow from their places."""
+
+from typing import Any
+
+from xcompile.compiler.codegen.cpu.builder import Value
+from xcompile.compiler.codegen.cpu.casts import convert
+from xcompile.compiler.codegen.cpu.elementwise import Scalars
+from xcompile.compiler.codegen.cpu.nests import read, wide
+from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
+from xcompile.dialects.nn.base import dtype_of
+
+
+@pulls("nn.constant_of_shape")
+def _constant_of_shape(pull: Pull, op: Any, at: At) -> Value:
+    dtype = dtype_of(op.y)
+    return Scalars(pull.b, pull.lanes, dtype).const(op.element().item())
+
+
+@pulls("nn.range")
+def _range(pull: Pull, op: Any, at: At) -> Value:
+    dtype = dtype_of(op.y)
+    s = Scalars(pull.b, pull.lanes, dtype)
+    start, delta = (pull.value(v, []) for v in (op.start, op.delta))
+    step = convert(pull.b, pull.as_integer(at[0], "i64"), "i64", dtype, pull.lanes)
+    return s.add(start, s.mul(step, delta))
+
+
+@pulls("nn.trilu")
+def _trilu(pull: Pull, op: Any, at: At) -> Value:
+    c, dtype = pull.coordinates, dtype_of(op.y)
+    shift = pull.place(op.k, 0) if op.k is not None else 0
+    row, column = at[-2:]
+    kept = c.compare(
+        "sge" if op.upper else "sle", c.add(column, 1 << 40), c.add(c.add(row, shift), 1 << 40)
+    )
+    zero = Scalars(pull.b, pull.lanes, dtype).const(0)
+    return pull.select(pull.lanewise(kept, [row, column]), pull.value(op.x, at), zero, dtype)
+
+
+@pulls("nn.eye_like")
+def _eye_like(pull: Pull, op: Any, at: At) -> Value:
+    c, dtype = pull.coordinates, dtype_of(op.y)
+    s = Scalars(pull.b, pull.lanes, dtype)
+    on = pull.lanewise(c.compare("eq", c.sub(at[1], op.k), at[0]), at)
+    return pull.select(on, s.const(1), s.const(0), dtype)
+
+
+@pulls("nn.one_hot")
+def _one_hot(pull: Pull, op: Any, at: At) -> Value:
+    """`values` holds the value off and the value on; negative indices count from the back."""
+    dtype = dtype_of(op.y)
+    index_dtype = dtype_of(op.indices)
+    axis = op.axis % len(at)
+    s = Scalars(pull.b, pull.lanes, wide(index_dtype))
+    index = read(pull, op.indices, [c for i, c in enumerate(at) if i != axis])
+    depth = pull.shape(op.y)[axis]
+    size = convert(pull.b, pull.as_integer(depth, "i64"), "i64", s.dtype, pull.lanes)
+    if not s.dtype.startswith("ui"):
+        index = s.select(s.compare("lt", index, s.const(0)), s.add(index, size), index)
+    here = convert(pull.b, pull.as_integer(at[axis], "i64"), "i64", s.dtype, pull.lanes)
+    on, off = pull.value(op.values, [1]), pull.value(op.values, [0])
+    return pull.select(s.compare("eq", index, here), on, off, dtype)

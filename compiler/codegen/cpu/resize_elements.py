@@ -1,0 +1,251 @@
+"""The element function of resize, for all of its modes; what they mean is said in `dialects/nn/interpolation.py`.
+
+Coordinates are computed in float64, as in the reference; sums in float32, or in float64 for float64 and integers.
+"""
+
+import math as numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xcompile.compiler.codegen.cpu.builder import Index, Value
+from xcompile.compiler.codegen.cpu.casts import convert
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
+from xcompile.compiler.codegen.cpu.elementwise import Scalars
+from xcompile.compiler.codegen.cpu.nests import nest, wide
+from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
+from xcompile.compiler.ir.dtypes import is_float
+from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.dialects.nn.base import dtype_of
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One resized axis while its element at output coordinate `i` is made; floats are f64."""
+
+    pull: Pull
+    op: Any
+    s: Scalars
+    position: int
+    i: Value
+    size: Index
+    count: Index
+    scale: Value
+
+    def number(self, value: Index) -> Value:
+        return self.s.const(value) if isinstance(value, int) else self.pull.as_element(value, "f64")
+
+    def place(self) -> Value:
+        """The coordinate in the input, which may lie outside of it."""
+        s, mode, i = self.s, self.op.coordinates, self.i
+        if mode == "asymmetric":
+            return s.div(i, self.scale)
+        if mode == "align_corners":
+            return self._spread(s.const(0), self.number(self.pull.b.sub(self.size, 1)), s.const(0))
+        if mode == "tf_half_pixel_for_nn":
+            return s.div(s.add(i, s.const(0.5)), self.scale)
+        if mode == "tf_crop_and_resize":
+            return self._region()
+        half = s.sub(s.div(s.add(i, s.const(0.5)), self.scale), s.const(0.5))
+        if mode == "pytorch_half_pixel":
+            several = s.compare("gt", self.number(self.count), s.const(1))
+            return s.select(several, half, s.const(0))
+        if mode == "half_pixel_symmetric":
+            size = self.number(self.size)
+            kept = s.div(self.number(self.count), s.mul(self.scale, size))
+            return s.add(half, s.mul(s.mul(size, s.const(0.5)), s.sub(s.const(1), kept)))
+        return half
+
+    def _spread(self, start: Value, length: Value, alone: Value) -> Value:
+        """`start + i·length / (count - 1)`; `alone` where there is one element."""
+        s, count = self.s, self.number(self.count)
+        steps = s.maximum(s.sub(count, s.const(1)), s.const(1))
+        spread = s.add(start, s.div(s.mul(self.i, length), steps))
+        return s.select(s.compare("gt", count, s.const(1)), spread, alone)
+
+    def _region(self) -> Value:
+        s, last = self.s, self.number(self.pull.b.sub(self.size, 1))
+        start, end = (
+            _number_at(self.pull, self.op.roi, self.position + offset)
+            for offset in (0, len(self.op.axes))
+        )
+        middle = s.mul(s.mul(s.const(0.5), s.add(start, end)), last)
+        return self._spread(s.mul(start, last), s.mul(s.sub(end, start), last), middle)
+
+    def coordinate(self, place: Value) -> Coordinate:
+        """A whole f64 as a coordinate, clamped to the axis."""
+        s = self.s
+        highest = self.number(self.pull.b.max(self.pull.b.sub(self.size, 1), 0))
+        inside = s.minimum(s.maximum(place, s.const(0)), highest)
+        whole = convert(self.pull.b, inside, "f64", "i64", self.pull.lanes)
+        return self.pull.index_value(whole, "i64")
+
+    def nearest(self, place: Value) -> Coordinate:
+        """The place rounded as the op says."""
+        s, rule = self.s, self.op.nearest
+        half = s.const(0.5)
+        if rule == "round_prefer_floor":
+            place = s.sub(place, half)
+        elif rule == "round_prefer_ceil":
+            place = s.add(place, half)
+        up = rule in ("ceil", "round_prefer_floor")
+        return self.coordinate(s.op("math.ceil" if up else "math.floor", place))
+
+    # -- weights ------------------------------------------------------------------------------
+
+    @property
+    def _shrinks(self) -> bool:
+        return self.op.antialias
+
+    def _shrink(self) -> Value:
+        return self.s.minimum(self.scale, self.s.const(1)) if self._shrinks else self.s.const(1)
+
+    def taps(self) -> Index:
+        """How many elements have a weight."""
+        reach = 2 if self.op.mode == "cubic" else 1
+        if not self._shrinks:
+            return 2 * reach
+        s, b = Scalars(self.pull.b, 0, "f64"), self.pull.b
+        scale = _scale(self.pull, self.op, self.position, s)
+        if isinstance(scale, float):
+            return 2 * numbers.ceil(reach / min(scale, 1.0))
+        wide_reach = s.div(s.const(reach), s.minimum(scale, s.const(1)))
+        whole = convert(b, s.op("math.ceil", wide_reach), "f64", "i64", 0)
+        return b.mul(2, b.op(f"arith.index_cast {whole} : i64 to index"))
+
+    def tap(self, place: Value, taps: Index, k: Index) -> tuple[Value, Value]:
+        """The k-th place that has a weight, and the weight before scaling."""
+        s = self.s
+        first = self.number(self.pull.b.sub(1, self.pull.b.div(taps, 2)))
+        at = s.add(s.add(s.op("math.floor", place), first), self.number(k))
+        distance = s.mul(s.op("math.absf", s.sub(at, place)), self._shrink())
+        weight = self._cubic(distance) if self.op.mode == "cubic" else self._linear(distance)
+        if self.op.exclude_outside:
+            low = s.compare("ge", at, s.const(0))
+            high = s.compare("lt", at, self.number(self.size))
+            weight = s.select(low, s.select(high, weight, s.const(0)), s.const(0))
+        return at, weight
+
+    def total(self, place: Value, taps: Index) -> Value | None:
+        """The sum of the weights, if they must be scaled to 1."""
+        if not (self.op.exclude_outside or self._shrinks):
+            return None
+        s = self.s
+
+        def body(ks: list[Index], sums: list[Value]) -> list[Value]:
+            return [s.add(sums[0], self.tap(place, taps, ks[0])[1])]
+
+        return nest(self.pull, [taps], [s.const(0)], [s.type], body)[0]
+
+    def _linear(self, d: Value) -> Value:
+        return self.s.maximum(self.s.sub(self.s.const(1), d), self.s.const(0))
+
+    def _cubic(self, d: Value) -> Value:
+        """Keys' kernel at distance d."""
+        s, a = self.s, self.op.cubic_a
+        near = _polynomial(s, d, [1, 0, -(a + 3), a + 2])
+        far = _polynomial(s, d, [-4 * a, 8 * a, -5 * a, a])
+        outer = s.select(s.compare("lt", d, s.const(2)), far, s.const(0))
+        return s.select(s.compare("le", d, s.const(1)), near, outer)
+
+
+def _polynomial(s: Scalars, x: Value, coefficients: Sequence[float]) -> Value:
+    result = s.const(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = s.add(s.mul(result, x), s.const(coefficient))
+    return result
+
+
+def _number_at(pull: Pull, tensor: Tensor, position: int) -> Value:
+    return convert(pull.b, pull.value(tensor, [position]), dtype_of(tensor), "f64", pull.lanes)
+
+
+def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
+    """Output elements per input element, over the lanes of `s`."""
+    if op.factors is not None:
+        return float(op.factors[position])
+    if op.scales is not None:
+        found = _number_at(pull, op.scales, position)
+        if s.lanes == pull.lanes:
+            return found
+        return pull.b.op(f"vector.extract {found}[0] : f64 from {pull.type('f64')}")
+    wanted, shape = pull.content(op.sizes), pull.shape(op.x)
+
+    def ratio(i: int) -> Value | float:
+        new, size = wanted[i], shape[op.axes[i]]
+        if isinstance(new, int) and isinstance(size, int):
+            return new / size if size else 1.0
+        whole = [
+            pull.b.op(f"arith.index_cast {pull.b.index(n)} : index to i64") for n in (new, size)
+        ]
+        a, c = (convert(pull.b, n, "i64", "f64", 0) for n in whole)
+        found = pull.b.op(f"arith.divf {a}, {c} : f64")
+        return pull.b.broadcast(found, "f64", s.lanes) if s.lanes else found
+
+    if op.aspect == "stretch":
+        return ratio(position)
+    ratios = [ratio(i) for i in range(len(wanted))]
+    known = [r for r in ratios if isinstance(r, float)]
+    if len(known) == len(ratios):
+        return min(known) if op.aspect == "not_larger" else max(known)
+    choose = s.minimum if op.aspect == "not_larger" else s.maximum
+    values = [s.const(r) if isinstance(r, float) else r for r in ratios]
+    result = values[0]
+    for value in values[1:]:
+        result = choose(result, value)
+    return result
+
+
+@pulls("nn.resize", loops=True)
+def _resize(pull: Pull, op: Any, at: At) -> Value:
+    dtype = dtype_of(op.y)
+    s = Scalars(pull.b, pull.lanes, "f64")
+    sizes, counts = pull.shape(op.x), pull.shape(op.y)
+    axes: list[_Axis] = []
+    for position, axis in enumerate(op.axes):
+        scale = _scale(pull, op, position, s)
+        kept = sizes[axis] == counts[axis] and scale == 1.0
+        if kept and op.coordinates != "tf_crop_and_resize":
+            continue
+        value = s.const(scale) if isinstance(scale, float) else scale
+        i = pull.as_element(at[axis], "f64")
+        axes.append(_Axis(pull, op, s, position, i, sizes[axis], counts[axis], value))
+    places = [a.place() for a in axes]
+    result = (_nearest if op.mode == "nearest" else _weighted)(pull, op, at, axes, places)
+    if op.coordinates != "tf_crop_and_resize":
+        return result
+    outside = Scalars(pull.b, pull.lanes, dtype if is_float(dtype) else "f64")
+    extra = convert(pull.b, outside.const(op.extrapolation), outside.dtype, dtype, pull.lanes)
+    for axis, place in zip(axes, places, strict=True):
+        low = s.compare("lt", place, s.const(0))
+        high = s.compare("gt", place, axis.number(pull.b.sub(axis.size, 1)))
+        result = pull.select(low, extra, pull.select(high, extra, result, dtype), dtype)
+    return result
+
+
+def _nearest(pull: Pull, op: Any, at: At, axes: Sequence[_Axis], places: Sequence[Value]) -> Value:
+    source = list(at)
+    for axis, place in zip(axes, places, strict=True):
+        source[op.axes[axis.position]] = axis.nearest(place)
+    return pull.value(op.x, source)
+
+
+def _weighted(pull: Pull, op: Any, at: At, axes: Sequence[_Axis], places: Sequence[Value]) -> Value:
+    """The sum over all taps of all axes; each axis has its weights, the product counts."""
+    dtype = dtype_of(op.y)
+    s = Scalars(pull.b, pull.lanes, wide(dtype) if is_float(dtype) else "f64")
+    taps = [a.taps() for a in axes]
+    totals = [a.total(p, n) for a, p, n in zip(axes, places, taps, strict=True)]
+
+    def body(ks: list[Index], sums: list[Value]) -> list[Value]:
+        source, weight = list(at), s.const(1)
+        for axis, place, total, count, k in zip(axes, places, totals, taps, ks, strict=True):
+            there, own = axis.tap(place, count, k)
+            own = own if total is None else axis.s.div(own, total)
+            weight = s.mul(weight, convert(pull.b, own, "f64", s.dtype, pull.lanes))
+            source[op.axes[axis.position]] = axis.coordinate(there)
+        x = convert(pull.b, pull.value(op.x, source), dtype, s.dtype, pull.lanes)
+        return [s.add(sums[0], s.mul(x, weight))]
+
+    result = nest(pull, taps, [s.const(0)], [s.type], body)[0]
+    return convert(pull.b, result, s.dtype, dtype, pull.lanes)

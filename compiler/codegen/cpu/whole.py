@@ -1,0 +1,315 @@
+"""Kernels of ops that write where data says, or that order elements: one unit for each independent slice.
+
+Within a slice everything happens in program order, so results do not depend on the number of threads. An index
+outside the tensor writes nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value
+from xcompile.compiler.codegen.cpu.casts import convert
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
+from xcompile.compiler.codegen.cpu.elementwise import Scalars
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.movement import data_index
+from xcompile.compiler.codegen.cpu.nests import both, wide
+from xcompile.compiler.codegen.cpu.pull import Pull, Source
+from xcompile.compiler.codegen.job import EmittedKernel
+from xcompile.compiler.ir.op import Op
+from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.schedule.schedule import from_json
+from xcompile.compiler.support.dims import Dim, product
+from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
+
+
+@dataclass(frozen=True)
+class WholeSchedule:
+    """How such a kernel is cut: there is nothing to choose."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """What the emitters of one slice work with: scalars only."""
+
+    b: Builder
+    pull: Pull
+    results: Sequence[Source]
+
+    def loops(
+        self,
+        extents: Sequence[Index],
+        body: Callable[[list[Index]], None],
+        at: Sequence[Index] = (),
+    ) -> None:
+        """A nest of loops around `body`."""
+        if len(at) == len(extents):
+            with self.pull.scope():
+                body(list(at))
+            return
+        with self.b.loop(0, extents[len(at)]) as index:
+            self.loops(extents, body, [*at, index])
+
+    def place(
+        self, tensor: Tensor, at: Sequence[Coordinate], size: Index
+    ) -> tuple[Index, Value | bool]:
+        """An index that is data, counted from the front, and whether it is in [0, size)."""
+        index = data_index(self.pull, tensor, at)
+        assert isinstance(index, int | str)
+        b = self.b
+        index = b.select(b.compare("slt", index, 0), b.add(index, size), index)
+        inside = both(self.pull, b.compare("sge", index, 0), b.compare("slt", index, size))
+        return index, inside
+
+
+@dataclass(frozen=True)
+class Whole:
+    """How one op is computed.
+
+    Attributes:
+        slices: the sizes over which slices are numbered.
+        emit: writes one slice, given its multi-index.
+    """
+
+    slices: Callable[[Sizes, Any], Shape]
+    emit: Callable[[Slices, Any, list[Index]], None]
+
+
+WHOLE: dict[str, Whole] = {}
+"""By op name."""
+
+
+class WholePlan:
+    """See `family.Plan`."""
+
+    scratch = 0
+    packings: dict[int, Packing] = {}
+    preparations: dict[int, Preparation] = {}
+
+    def __init__(self, kernel: Kernel, schedule: str | None, family: str) -> None:
+        self.family = family
+        self._kernel = kernel
+        self._op = next(op for op in kernel.ops if op.NAME in WHOLE)
+        if any(op is not self._op and op.NAME in WHOLE for op in kernel.ops):
+            no_match("the kernel has several ops that write where data says")
+        if list(kernel.results) != list(self._op.results):
+            no_match("something follows in the kernel")
+        if any(Layout.of(v.type).block for v in kernel.results):
+            no_match("results are in a blocked layout")
+        self.schedule = from_json(WholeSchedule, schedule) if schedule else WholeSchedule()
+        self._whole = WHOLE[self._op.NAME]
+        self._sizes = self._whole.slices(kernel.sizes, self._op)
+
+    @property
+    def extent(self) -> Dim:
+        return product(self._sizes)
+
+    @property
+    def unit_cost(self) -> float:
+        elements = product(self._kernel.shape(self._op.operands[0]))
+        units = self.extent
+        known = isinstance(elements, int) and isinstance(units, int)
+        return 40.0 * (elements / max(1, units) if known else 256)
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        signature = self._kernel.signature()
+        b = Builder()
+        pull = self._kernel.pull(b, signature, 0)
+        results = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
+        sizes = [pull.dim(d) for d in self._sizes]
+        with b.loop(signature.begin, signature.end) as unit, pull.scope():
+            at = b.unflatten(unit, sizes) if sizes else []
+            self._whole.emit(Slices(b, pull, results), self._op, at)
+        return emitted(b, symbol, signature)
+
+
+def is_whole(op: Op) -> bool:
+    """Whether the op needs a kernel of this kind."""
+    return op.NAME in WHOLE
+
+
+# -- scatters -------------------------------------------------------------------------------------
+
+
+def _combine(slices: Slices, op: Any, old: Value, new: Value) -> Value:
+    """The old and the new value joined; 16-bit floats are rounded each time."""
+    if op.reduction == "none":
+        return new
+    dtype = dtype_of(op.x)
+    s = Scalars(slices.b, 0, wide(dtype))
+    a, c = (convert(slices.b, v, dtype, s.dtype, 0) for v in (old, new))
+    function = {"add": s.add, "mul": s.mul, "max": s.maximum, "min": s.minimum}[op.reduction]
+    return convert(slices.b, function(a, c), s.dtype, dtype, 0)
+
+
+def _write(slices: Slices, op: Any, at: Sequence[Index], new: Value) -> None:
+    result, pull = slices.results[0], slices.pull
+    old = new if op.reduction == "none" else pull.load(result, at)
+    pull.store(result, _combine(slices, op, old, new), at)
+
+
+def _without_axis(sizes: Sizes, op: Any) -> Shape:
+    shape = sizes.shape(op.x)
+    axis = op.axis % len(shape)
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _scatter_elements(slices: Slices, op: Any, at: list[Index]) -> None:
+    pull, b = slices.pull, slices.b
+    sizes, counts = pull.shape(op.x), pull.shape(op.indices)
+    axis = op.axis % len(sizes)
+
+    def here(k: Index) -> list[Index]:
+        return [*at[:axis], k, *at[axis:]]
+
+    def copy(ks: list[Index]) -> None:
+        pull.store(slices.results[0], pull.value(op.x, here(ks[0])), here(ks[0]))
+
+    def update(ks: list[Index]) -> None:
+        place, inside = slices.place(op.indices, here(ks[0]), sizes[axis])
+        with b.when(inside), pull.scope():
+            _write(slices, op, here(place), pull.value(op.updates, here(ks[0])))
+
+    slices.loops([sizes[axis]], copy)
+    others = [*counts[:axis], *counts[axis + 1 :]]
+    touched: Value | bool = True
+    for position, count in zip(at, others, strict=True):
+        touched = both(pull, touched, b.compare("slt", position, count))
+    with b.when(touched):
+        slices.loops([counts[axis]], update)
+
+
+WHOLE["nn.scatter_elements"] = Whole(_without_axis, _scatter_elements)
+
+
+def _scatter_nd(slices: Slices, op: Any, at: list[Index]) -> None:
+    pull, b = slices.pull, slices.b
+    sizes, counts = pull.shape(op.x), pull.shape(op.indices)
+    depth = counts[-1]
+    assert isinstance(depth, int)
+
+    def copy(ks: list[Index]) -> None:
+        pull.store(slices.results[0], pull.value(op.x, [*ks, *at]), [*ks, *at])
+
+    def update(ks: list[Index]) -> None:
+        places: list[Index] = []
+        inside: Value | bool = True
+        for position in range(depth):
+            place, fits = slices.place(op.indices, [*ks, position], sizes[position])
+            places.append(place)
+            inside = both(pull, inside, fits)
+        with b.when(inside), pull.scope():
+            _write(slices, op, [*places, *at], pull.value(op.updates, [*ks, *at]))
+
+    slices.loops(sizes[:depth], copy)
+    slices.loops(counts[:-1], update)
+
+
+def _behind_indices(sizes: Sizes, op: Any) -> Shape:
+    depth = sizes.shape(op.indices)[-1]
+    assert isinstance(depth, int)
+    return sizes.shape(op.x)[depth:]
+
+
+WHOLE["nn.scatter_nd"] = Whole(_behind_indices, _scatter_nd)
+
+
+def _max_unpool(slices: Slices, op: Any, at: list[Index]) -> None:
+    """Indices count in the shape that the pool had without `shape`, which lies in the begin corner."""
+    pull, b, result = slices.pull, slices.b, slices.results[0]
+    sizes, whole = pull.shape(op.x), pull.shape(op.y)
+    natural = [pull.dim(d) for d in op.natural(pull.sizes.shape(op.x))]
+    cells: Index = 1
+    for size in natural:
+        cells = b.mul(cells, size)
+
+    def clear(ks: list[Index]) -> None:
+        pull.store(result, pull.zero(dtype_of(op.y)), ks)
+
+    def put(ks: list[Index]) -> None:
+        flat, inside = slices.place(op.indices, ks, cells)
+        with b.when(inside), pull.scope():
+            there = b.unflatten(flat, natural)
+            fits: Value | bool = True
+            for place, size in zip(there, whole, strict=True):
+                fits = both(pull, fits, b.compare("slt", place, size))
+            with b.when(fits):
+                pull.store(result, pull.value(op.x, ks), there)
+
+    slices.loops(whole, clear)
+    slices.loops(sizes, put)
+
+
+def _one(sizes: Sizes, op: Any) -> Shape:
+    return ()
+
+
+WHOLE["nn.max_unpool"] = Whole(_one, _max_unpool)
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+def _topk(slices: Slices, op: Any, at: list[Index]) -> None:
+    """Insert each element into the sorted results if it comes before the last of them; -1 marks a free place."""
+    pull, b = slices.pull, slices.b
+    values, indices = slices.results
+    count, size = pull.shape(op.values)[op.axis], pull.shape(op.x)[op.axis]
+    last = b.sub(count, 1)
+
+    def here(k: Index) -> list[Index]:
+        return [*at[: op.axis], k, *at[op.axis :]]
+
+    def before(x: Value, k: Index) -> Value:
+        """Whether x, which comes later in the input, comes before the k-th result."""
+        free = b.op(f"arith.cmpi slt, {pull.load(indices, here(k))}, {b.int_constant(0)} : i64")
+        return b.binary("arith.ori", free, _precedes(b, op, x, pull.load(values, here(k))), 0, "i1")
+
+    def insert(x: Value, origin: Index) -> None:
+        with b.loop(0, count) as step, pull.scope():
+            k = b.sub(last, step)
+            left = b.max(b.sub(k, 1), 0)
+            first = b.compare("sgt", k, 0)
+            first = b.int_constant(int(first), "i1") if isinstance(first, bool) else first
+            moves = b.binary("arith.andi", first, before(x, left), 0, "i1")
+
+            def move() -> None:
+                pull.store(values, pull.load(values, here(left)), here(k))
+                pull.store(indices, pull.load(indices, here(left)), here(k))
+
+            def put() -> None:
+                with b.when(before(x, k)):
+                    pull.store(values, x, here(k))
+                    pull.store(indices, pull.as_integer(origin, "i64"), here(k))
+
+            b.either(moves, move, put)
+
+    def offer(ks: list[Index]) -> None:
+        x = pull.value(op.x, here(ks[0]))
+        with b.when(before(x, last)):
+            insert(x, ks[0])
+
+    slices.loops([count], lambda ks: pull.store(indices, b.int_constant(-1), here(ks[0])))
+    with b.when(b.compare("sgt", count, 0)):
+        slices.loops([size], offer)
+
+
+def _precedes(b: Builder, op: Any, x: Value, other: Value) -> Value:
+    """Whether x is strictly before the other in the order of topk, in which NaN is greatest."""
+    dtype = dtype_of(op.x)
+    s = Scalars(b, 0, wide(dtype))
+    x, other = (convert(b, v, dtype, s.dtype, 0) for v in (x, other))
+    greater, less = (x, other) if op.largest else (other, x)
+    strictly = s.compare("gt", greater, less)
+    if not s.float:
+        return strictly
+    nan = b.binary(
+        "arith.andi", s.compare("ne", greater, greater), s.compare("eq", less, less), 0, "i1"
+    )
+    return b.binary("arith.ori", strictly, nan, 0, "i1")
+
+
+WHOLE["nn.topk"] = Whole(_without_axis, _topk)
