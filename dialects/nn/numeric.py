@@ -33,21 +33,19 @@ def rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def to_integer(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers as integers of `dtype`: floats are truncated to a wider integer, then the low bits are kept.
+    """Numbers as integers of `dtype`: floats are truncated, then the low bits are kept.
 
-    The wider integer is int32, or int64 for int64, uint32 and uint64; NaN, infinities and what does not fit it become
-    its least value. A uint64 of 2^63 and more is exact, one that is too large is 0. ONNX leaves all that does not fit
-    undefined; this is the same on every target (and one instruction on x86): 300 becomes 44 as an int8, NaN 0.
+    NaN, infinities and floats that do not fit 64 bits give 0. ONNX leaves all that does not fit undefined; this is the
+    same on every target: 300 becomes 44 as an int8.
     """
     bits = bits_of(name_of(dtype))
     if is_float(name_of(array.dtype)):
-        unsigned = is_unsigned(name_of(dtype))
         wide = np.trunc(array.astype(np.float64))
-        high = (wide >= 2.0**63) & (bits == 64 and unsigned)
-        top = 2.0**63 if bits == 64 or (bits == 32 and unsigned) else 2.0**31
-        wide = np.where(high, wide - 2.0**63, wide)
-        fits = (wide >= -top) & (wide < top)
-        array = np.where(fits, wide, -top).astype(np.int64)
+        top = 2.0**64 if bits == 64 and is_unsigned(name_of(dtype)) else 2.0**63
+        fits = (wide >= -(2.0**63)) & (wide < top)
+        wide = np.where(fits, wide, 0)
+        high = wide >= 2.0**63
+        array = np.where(high, wide - 2.0**63, wide).astype(np.int64)
         array = np.where(high, array ^ np.int64(-(2**63)), array)
     if bits >= 8:
         return array.astype(dtype)

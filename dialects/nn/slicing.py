@@ -29,6 +29,10 @@ _UNLIMITED = 2**31 - 1
 """Ends from here on mean "to the last": exporters write the greatest int32 or int64."""
 
 
+_LONGEST = 1 << 48
+"""Steps from here on leave any axis at once."""
+
+
 @nn.op("concat")
 class Concat(NnOp):
     """The operands after one another along `axis`; their other sizes are equal. ONNX Concat."""
@@ -163,6 +167,7 @@ class Slice(NnOp):
                 return None
             if step == 0:
                 raise self.error("XC2007", "the step of a slice must not be 0")
+            step = max(-_LONGEST, min(step, _LONGEST))  # sums with the step stay in 64 bits
             found.append((axis_of(self, axis, rank_of(self.x)), start, end, step))
         if len({axis for axis, *_ in found}) < len(found):
             raise self.error("XC2007", "a slice names an axis twice")

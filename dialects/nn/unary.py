@@ -451,10 +451,9 @@ class Cast(NnOp):
     """The elements as the dtype `to` (short text). ONNX Cast, CastLike.
 
     To floats: rounded to nearest even, too large is infinite. To 8-bit floats: with `saturate` (and
-    only then) too large and infinite become the largest finite value. To integers: truncated to
-    int32 (int64 for int64, uint32 and uint64), whose least value NaN, infinities and all that does
-    not fit become, then the low bits are kept; ONNX leaves this undefined, see
-    `numeric.to_integer`. To bool: whether x is not 0 (so NaN is true).
+    only then) too large and infinite become the largest finite value. To integers: truncated, then
+    the low bits are kept; NaN, infinities and what does not fit 64 bits give 0 (ONNX leaves this
+    undefined). To bool: whether x is not 0 (so NaN is true).
     """
 
     x: Operand

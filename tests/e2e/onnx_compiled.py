@@ -80,9 +80,9 @@ def _results(
 
 
 def _candidates(inputs: Sequence[np.ndarray]) -> Sequence[tuple[int, ...]]:
-    """Positions of inputs that may say sizes: each alone, all vectors of integers, all scalars besides."""
+    """Positions of inputs that may say sizes: each alone, all vectors of integers, all short vectors besides."""
     whole = [i for i, x in enumerate(inputs) if x.dtype.kind in "iu" and x.ndim < 2]
-    small = [i for i, x in enumerate(inputs) if i in whole or x.ndim == 0]
+    small = [i for i, x in enumerate(inputs) if i in whole or (x.ndim < 2 and x.size <= 8)]
     return [*((i,) for i in whole), tuple(whole), tuple(small)]
 
 

@@ -92,9 +92,10 @@ class WholePlan:
     def __init__(self, kernel: Kernel, schedule: str | None, family: str) -> None:
         self.family = family
         self._kernel = kernel
-        self._op = next(op for op in kernel.ops if op.NAME in WHOLE)
-        if any(op is not self._op and op.NAME in WHOLE for op in kernel.ops):
+        found = [op for op in kernel.ops if op.NAME in WHOLE]
+        if len(found) != 1:
             no_match("the kernel has several ops that write where data says")
+        self._op: Any = found[0]
         if list(kernel.results) != list(self._op.results):
             no_match("something follows in the kernel")
         if any(Layout.of(v.type).block for v in kernel.results):
