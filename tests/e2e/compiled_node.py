@@ -55,8 +55,8 @@ def run(
 ) -> Any:
     """The outputs of a compiled node for the given arrays (None: omitted), the only one bare.
 
-    The node is compiled with known sizes and with unknown ones, and both must give the same bits. Inputs whose positions
-    are in `constants` are initializers.
+    The node is compiled with known sizes and with unknown ones, and both must give the same bits. Inputs whose
+    positions are in `constants` are initializers.
     """
     given = {f"x{i}": np.asarray(a) for i, a in enumerate(inputs) if a is not None}
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)]

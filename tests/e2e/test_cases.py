@@ -6,7 +6,6 @@ import pytest
 from onnx import helper
 
 from tests.e2e.compiled_node import compiled, run
-from xcompile.compiler.support.errors import CompileError
 
 INF, NAN = np.inf, np.nan
 FLOATS = ("float32", "float64", "float16")
@@ -433,26 +432,24 @@ def test_a_sum_before_a_padded_convolution_is_no_bias():
 # -- constants that would grow ---------------------------------------------------------------------
 
 
+def _with_constant(op, operands):
+    names = [f"c{i}" for i in range(len(operands))]
+    nodes = [helper.make_node(op, names, ["y"]), helper.make_node("Identity", ["x"], ["z"])]
+    constants = dict(zip(names, operands, strict=True))
+    return compiled(nodes, {"x": ("float32", [1])}, ["y", "z"], constants)
+
+
 @pytest.mark.parametrize(
     ("op", "operands"),
     [
         ("ConstantOfShape", [np.array([16384, 16384])]),
         ("Expand", [np.ones((1, 4480), np.float32), np.array([1800, 4480, 4480])]),
         ("Tile", [np.ones(1, np.float32), np.array([2**36])]),
-        ("Range", [np.array(0), np.array(2**62), np.array(1)]),
+        ("Range", [np.array(0), np.array(2**40), np.array(1)]),
     ],
 )
 def test_a_constant_that_would_be_huge_is_not_folded(op, operands):
-    names = [f"c{i}" for i in range(len(operands))]
-    nodes = [helper.make_node(op, names, ["y"]), helper.make_node("Identity", ["x"], ["z"])]
-    try:
-        model = compiled(
-            nodes, {"x": ("float32", [1])}, ["y", "z"], dict(zip(names, operands, strict=True))
-        )
-    except CompileError as error:
-        assert error.code == "XC2008"
-        return
-    assert len(model.artifact.weights) < 1 << 16
+    assert len(_with_constant(op, operands).artifact.weights) < 1 << 16
 
 
 # -- inputs that do not lie in rows ----------------------------------------------------------------

@@ -5,11 +5,11 @@ from typing import Any
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
-from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
 from xcompile.compiler.codegen.cpu import position_elements as _positions
 from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
 from xcompile.compiler.codegen.cpu import resize_elements as _resize
 from xcompile.compiler.codegen.cpu import window_elements as _windows
+from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import (
@@ -33,7 +33,14 @@ from xcompile.dialects.kernel import Func
 
 # importing the modules registers ops and their element functions
 assert (
-    _contractions and _elementwise and _movement and _nn and _positions and _reductions and _resize and _windows
+    _contractions
+    and _elementwise
+    and _movement
+    and _nn
+    and _positions
+    and _reductions
+    and _resize
+    and _windows
 )
 
 FAMILIES: list[Family] = [
