@@ -48,7 +48,8 @@ def failure(case: NodeCase, pool: WorkerPool) -> str | None:
     """Why a compiled case is not right, beginning with a code when it is refused; None when it is right."""
     try:
         for inputs, expected in case.data:
-            results = _results(case.model, [np.asarray(value) for value in inputs], pool)
+            given = [v if isinstance(v, list) or v is None else np.asarray(v) for v in inputs]
+            results = _results(case.model, given, pool)
             for actual, wanted in zip(results, expected, strict=True):
                 problem = difference(np.asarray(actual), np.asarray(wanted), case)
                 if problem:
@@ -81,8 +82,9 @@ def _results(
 
 def _candidates(inputs: Sequence[np.ndarray]) -> Sequence[tuple[int, ...]]:
     """Positions of inputs that may say sizes: each alone, all vectors of integers, all short vectors besides."""
-    whole = [i for i, x in enumerate(inputs) if x.dtype.kind in "iu" and x.ndim < 2]
-    small = [i for i, x in enumerate(inputs) if i in whole or (x.ndim < 2 and x.size <= 8)]
+    arrays = [(i, x) for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.ndim < 2]
+    whole = [i for i, x in arrays if x.dtype.kind in "iu"]
+    small = [i for i, x in arrays if i in whole or x.size <= 8]
     return [*((i,) for i in whole), tuple(whole), tuple(small)]
 
 
@@ -161,6 +163,12 @@ def is_refusal(why: str) -> bool:
     return why.startswith("XC") and not why.startswith(("XC4004", "XC4009"))
 
 
+def wrong(found: dict[str, str]) -> dict[str, str]:
+    """The failures that are no refusals, without the cases whose expected values ONNX's text contradicts."""
+    disputed = {name for name, why in read_ledger().items() if not is_refusal(why)}
+    return {n: w for n, w in found.items() if not is_refusal(w) and n not in disputed}
+
+
 def _serve() -> None:
     """Answer each name on standard input with the outcome, as JSON, on standard output."""
     cases = {case.name: case for case in node_cases()}
@@ -184,13 +192,13 @@ def main(arguments: list[str]) -> None:
     found, ledger = failures(cases), read_ledger(LEDGER)
     passing = [c.name for c in cases if c.name in ledger and c.name not in found]
     fresh = {name: why for name, why in found.items() if name not in ledger}
-    wrong = {name: why for name, why in found.items() if not is_refusal(why)}
+    bad = wrong(found)
     if "--rewrite" in arguments:
-        write_ledger({n: w for n, w in found.items() if is_refusal(w)}, LEDGER, _HEAD)
+        write_ledger({n: w for n, w in found.items() if n not in bad}, LEDGER, _HEAD)
     elif "--shrink" in arguments:
         kept = {name: why for name, why in ledger.items() if name not in passing}
         write_ledger(kept, LEDGER, _HEAD)
-    print(f"{len(cases)} cases, {len(found)} fail, {len(wrong)} of them without a code")
+    print(f"{len(cases)} cases, {len(found)} fail, {len(bad)} of them are wrong: {bad}")
     print(f"listed and passing: {passing}")
     print("failing and not listed:", *(f"{n}: {w}" for n, w in fresh.items()), sep="\n  ")
 
