@@ -76,13 +76,13 @@ def live_bound(module: Module) -> int:
                 last[value] = max(last[value], last[op.results[0]])
             first.pop(op.results[0])
     kept = {v for v in first if v not in returned}
-    sizes = {v: _bytes(v) for v in kept}
+    sizes = {v: bytes_of(v) for v in kept}
     return max(
         sum(sizes[v] for v in kept if first[v] <= s <= last[v]) for s in range(len(operations))
     )
 
 
-def _bytes(value: Value) -> int:
+def bytes_of(value: Value) -> int:
     """Bytes of a float32 tensor of static shape, blocks of channels filled up."""
     shape, block = list(ir.RankedTensorType(value.type).shape), block_of(value.type)
     if block:

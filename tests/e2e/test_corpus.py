@@ -148,3 +148,14 @@ def test_ending_elementwise_ops_leave_no_kernels_of_their_own():
     compiled = xcompile.compile(corpus.model("resnet50"))
     families = [compiled.artifact.kernels[s.symbol].family for s in compiled.artifact.program.steps]
     assert not {"map", "fallback"} & set(families)
+
+
+def test_sharing_memory_saves_four_fifths_of_resnet50():
+    from bench.memory import bytes_of, kernel_level
+    from xcompile.compiler.ir.op import view
+    from xcompile.dialects.kernel import Launch
+
+    module = kernel_level(corpus.model("resnet50"))
+    launches = [view(o) for o in module.main.regions[0].blocks[0].operations]
+    alone = sum(bytes_of(r) for op in launches if isinstance(op, Launch) for r in op.results)
+    assert alone >= 5 * xcompile.compile(corpus.model("resnet50")).artifact.program.arena

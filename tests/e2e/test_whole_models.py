@@ -213,3 +213,31 @@ def test_constants_leave_an_elementwise_kernel_one_loop(pool):
     assert [step.extent for step in compiled.artifact.program.steps] == [1]
     x = np.arange(96, dtype=np.float32).reshape(8, 4, 3)
     np.testing.assert_array_equal(compiled(x), x * x * np.float32(0.5))
+
+
+def test_a_run_leaves_the_interpreter_to_other_threads(pool):
+    """While a long run is under way, another thread counts: the interpreter's lock is free."""
+    import threading
+    import time
+
+    n = Network()
+    v = "x"
+    for _ in range(12):
+        v = n("MatMul", v, n.weight(512, 512, scale=0.05))
+    compiled = xcompile.compile(
+        n.model({"x": ("FLOAT", [2048, 512])}, {v: ("FLOAT", [2048, 512])}), pool=pool
+    )
+    x, done, ticks = np.ones((2048, 512), np.float32), threading.Event(), []
+    compiled(x)
+
+    def work():
+        compiled.run([x])
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.is_set():
+        ticks.append(time.perf_counter())
+        time.sleep(0.001)
+    thread.join()
+    assert len(ticks) >= 5
