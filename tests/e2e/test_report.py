@@ -57,7 +57,9 @@ def test_bytes_of_a_launch_are_those_of_its_operands_and_results(pool):
     y = n("MatMul", "x", n.weight(64, 48))
     z = n("Transpose", n("Add", y, n.weight(48)), perm=[1, 0])
     model = n.model({"x": ("FLOAT", [32, 64])}, {z: ("FLOAT", [48, 32])})
-    rows = measure(xcompile.compile(model, pool=pool).artifact, [np.zeros((32, 64), np.float32)], repeats=1)
+    rows = measure(
+        xcompile.compile(model, pool=pool).artifact, [np.zeros((32, 64), np.float32)], repeats=1
+    )
     product, moved = rows[0], rows[-1]
     assert product.flops == 2 * 32 * 64 * 48 + 32 * 48
     assert product.bytes == 4 * (32 * 64 + 64 * 48 + 48 + 32 * 48)
