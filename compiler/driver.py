@@ -184,7 +184,7 @@ def _artifact(
         program,
         request.target.arch,
         kernels={s: KernelFacts(p.family, str(p.schedule)) for s, p in built.plans.items()},
-        explanations=tuple(_explanations(context)),
+        explanations=tuple(dict.fromkeys(_explanations(context))),  # each line once
     )
 
 

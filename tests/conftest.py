@@ -1,7 +1,13 @@
-"""Settings of every test: hypothesis is derandomized in the project's checks."""
+"""Settings of every test: hypothesis is derandomized in the project's checks; Ctrl-C is what it is in a terminal."""
+
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("default")
+
+# A shell starts its background jobs with SIGINT ignored, which the processes that tests interrupt would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
