@@ -258,7 +258,9 @@ def heuristic(problem: WinogradProblem, target: Target, mode: Mode = "auto") -> 
         unroll //= 2
     channels = _round_up(problem.c, lanes)
     tiles, oc_block = _blocks(problem, target, m, vectors * lanes)
-    passes = ceildiv(channels, _K_BLOCK if tiles > 2 * _TILES_A_WEIGHT else _K_BLOCK // 2)
+    # by the problem, not by the blocks, which depend on the number of cores: sums must not
+    many = _assumed_tiles(problem, m) > 2 * _TILES_A_WEIGHT
+    passes = ceildiv(channels, _K_BLOCK if many else _K_BLOCK // 2)
     return WinogradSchedule(
         m=m,
         tiles=tiles,
