@@ -12,6 +12,9 @@ from xcompile.compiler.codegen.job import EmittedModule
 from xcompile.compiler.codegen.program.program import Place, Program, Step
 from xcompile.compiler.support.dims import Dim, fold
 
+STEPS_A_FUNCTION = 256
+"""Launches in one native function at most."""
+
 _CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
 """Byte offsets in `xc_context`; a test compares them with the runtime's."""
 
@@ -170,18 +173,39 @@ def _prepare(program: Program) -> str:
 
 
 def _run(program: Program, name: str, steps: Sequence[Step]) -> str:
-    w = _Writer()
+    """The function that does `steps`; in several parts when they are many, for LLVM takes the square of their length."""
+    given = {"%ctx": "!llvm.ptr", **({"%table": "!llvm.ptr"} if name == "run" else {})}
+    parameters = ", ".join(f"{value}: {kind}" for value, kind in given.items())
+    symbol = f"{program.prefix}_{name}"
     slots = {dim: number for number, dim in reversed(list(enumerate(program.table)))}
-    run = _Run(w, slots, len(program.inputs))
+    inputs = len(program.inputs)
+    parts = [steps[i : i + STEPS_A_FUNCTION] for i in range(0, len(steps), STEPS_A_FUNCTION)]
+    done = "%done = llvm.mlir.constant(0 : i32) : i32\nllvm.return %done : i32"
+    if len(parts) <= 1:
+        return f"llvm.func @{symbol}({parameters}) -> i32 {{\n{_steps(steps, slots, inputs)}\n{done}\n}}"
+    functions = [
+        f"llvm.func internal @{symbol}_{i}({parameters}) {{\n{_steps(part, slots, inputs)}\nllvm.return\n}}"
+        for i, part in enumerate(parts)
+    ]
+    signature = f"({', '.join(given.values())}) -> ()"
+    calls = [
+        f"llvm.call @{symbol}_{i}({', '.join(given)}) : {signature}" for i in range(len(parts))
+    ]
+    body = "\n".join([*calls, done])
+    return "\n".join([*functions, f"llvm.func @{symbol}({parameters}) -> i32 {{\n{body}\n}}"])
+
+
+def _steps(steps: Sequence[Step], slots: Mapping[Dim, int], inputs: int) -> str:
+    """The code of some steps, of a program with so many inputs and these places of sizes in its table."""
+    w = _Writer()
+    run = _Run(w, slots, inputs)
     most = max((len(s.places) + len(s.sizes) for s in steps), default=1)
     record = w.op(
         f"llvm.alloca {w.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr"
     )
     for step in steps:
         run.step(step, record)
-    w.line("%done = llvm.mlir.constant(0 : i32) : i32\nllvm.return %done : i32")
-    parameters = "%ctx: !llvm.ptr" + (", %table: !llvm.ptr" if name == "run" else "")
-    return f"llvm.func @{program.prefix}_{name}({parameters}) -> i32 {{\n{w.text()}\n}}"
+    return w.text()
 
 
 class _Run:

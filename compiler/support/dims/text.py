@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from xcompile.compiler.support.dims.expr import TEXT_LIMIT, Dim, symbol
 from xcompile.compiler.support.dims.functions import apply, ceildiv, maximum, minimum
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Dim:
     """The size that `str` wrote; also any sum, product, `//`, `%`, `min`, `max`, `ceildiv`, `broadcast` of sizes.
 
