@@ -102,7 +102,9 @@ def _read_array(path: Path) -> "np.ndarray[Any, Any]":
 
     try:
         loaded = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except ValueError as error:  # numpy takes anything that it does not know for a pickle
+        raise _unreadable(path, ValueError("not an array of numbers in numpy's format")) from error
+    except (OSError, EOFError) as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, np.ndarray):
         raise _unreadable(path, ValueError("an archive of several arrays; leave the name out"))

@@ -14,7 +14,10 @@
 #define XC_API __attribute__((visibility("default")))
 
 #ifdef __cplusplus
+#define XC_EXTERN extern "C"
 extern "C" {
+#else
+#define XC_EXTERN extern
 #endif
 
 /* One kernel over the units [begin, end) of its parallel axis. */
@@ -113,15 +116,16 @@ XC_API const char *xc_model_status_text(int32_t status);
 
 /* Declares what a library of a model with this prefix exports for C, and its manifest, which is JSON. */
 #define XC_DECLARE_MODEL(prefix)                                                                        \
-  extern const char prefix##_manifest[];                                                                \
-  xc_model *prefix##_create(int64_t threads, int32_t *status);                                          \
-  void prefix##_destroy(xc_model *model);                                                               \
-  int32_t prefix##_shapes(xc_model *model, const int64_t *input_dims, int64_t *output_dims);            \
-  int64_t prefix##_required_bytes(xc_model *model, const int64_t *input_dims);                          \
-  int32_t prefix##_run_model(xc_model *model, const xc_tensor *inputs, int64_t input_count,             \
-                             xc_tensor *outputs, int64_t output_count, void *arena, uint64_t bytes);    \
-  void prefix##_set_pool(xc_pool *pool);                                                                \
-  const char *prefix##_status_text(int32_t status);
+  XC_EXTERN const char prefix##_manifest[];                                                             \
+  XC_EXTERN xc_model *prefix##_create(int64_t threads, int32_t *status);                                \
+  XC_EXTERN void prefix##_destroy(xc_model *model);                                                     \
+  XC_EXTERN int32_t prefix##_shapes(xc_model *model, const int64_t *input_dims, int64_t *output_dims);  \
+  XC_EXTERN int64_t prefix##_required_bytes(xc_model *model, const int64_t *input_dims);                \
+  XC_EXTERN int32_t prefix##_run_model(xc_model *model, const xc_tensor *inputs, int64_t input_count,   \
+                                       xc_tensor *outputs, int64_t output_count, void *arena,           \
+                                       uint64_t arena_bytes);                                           \
+  XC_EXTERN void prefix##_set_pool(xc_pool *pool);                                                      \
+  XC_EXTERN const char *prefix##_status_text(int32_t status);
 
 #ifdef __cplusplus
 }

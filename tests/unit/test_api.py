@@ -60,6 +60,7 @@ def test_a_model_of_another_machine_is_refused_before_its_code_runs(
         ({"load": "no-such.py"}, "XC3009 no-such.py cannot be read"),
         ({"passes": "-nn-fuse-gel"}, "XC3001 .*did you mean nn-fuse-gelu"),
         ({"passes": "-zzz"}, "XC3001 .*it has nn-"),
+        ({"passes": "-kernel-form"}, "XC3010 nn.conv is in no kernel .* at node 'conv1'"),
     ],
 )
 def test_wrong_arguments_of_compile(arguments: dict[str, Any], text: str) -> None:

@@ -180,6 +180,13 @@ class _Build:
                 self._shapes[op.y] = parse_shape(op.shape)
             elif isinstance(op, Const):
                 self._shapes[op.y] = op.dims
+            elif op is not None:
+                raise CompileError(
+                    "XC3010",
+                    f"{op.NAME} is in no kernel after the passes",
+                    node=describe(op.location),
+                    help="the last pass of a pipeline is kernel-form",
+                )
         return launches
 
     def _check_sizes(self, launch: Launch) -> None:

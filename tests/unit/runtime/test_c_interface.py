@@ -164,6 +164,15 @@ ctypes.CDLL(None).fflush(None)
     assert run_python(text, str(tmp_path / "program.so")) == "y is 3 x 4, y[0][0] = 1\n"
 
 
+def test_a_cpp_program_means_the_same_functions(tmp_path: Path) -> None:
+    source = tmp_path / "program.cc"
+    source.write_text('#include "xcompile_rt.h"\nXC_DECLARE_MODEL(m)\nauto create = &m_create;\n')
+    fake_model.compile_c(source, tmp_path / "program.o", "-std=c++17", "-Wall", "-Werror")
+    names = (tmp_path / "program.o").read_bytes()
+    assert b"\0m_create\0" in names
+    assert b"_Z8m_create" not in names
+
+
 def test_threads_of_a_library_end_with_its_last_handle(build: Build) -> None:
     text = """
 import ctypes, os, sys
