@@ -6,11 +6,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xcompile.compiler.driver import Progress, Request, compile_module
-from xcompile.compiler.ir.passes import PASS_REGISTRY
+from xcompile.compiler.driver import Progress, Request, compile_module, finish
+from xcompile.compiler.isolation import plan_isolated
 from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.support.errors import CompileError
-from xcompile.compiler.support.options import THREADS, Options
+from xcompile.compiler.support.options import ISOLATE, THREADS, Options
 from xcompile.compiler.support.plugins import load_plugin
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
@@ -68,11 +68,7 @@ def compile(
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
     files = [Path(path) for path in ([load] if isinstance(load, str | PathLike) else load)]
-    for file in files:
-        load_plugin(file)
     explained = frozenset([explain] if isinstance(explain, str) else explain)
-    for name in explained - {"*"}:
-        PASS_REGISTRY.get(name)
     if not is_prefix(prefix):
         raise CompileError(
             "XC6005", f"the prefix '{prefix}' cannot start the names of C functions",
@@ -89,5 +85,10 @@ def compile(
     )
     if progress is not None:
         progress("import", 0, 1)
+    if files and given[ISOLATE]:
+        artifact = finish(*plan_isolated(model, request), request, progress, pool)
+        return CompiledModel(artifact, threads=most)
+    for file in files:
+        load_plugin(file)
     artifact = compile_module(import_onnx(model), request, progress, pool)
     return CompiledModel(artifact, threads=most)

@@ -15,12 +15,13 @@ from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.instruments import Verify
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import Instrument, PassContext
+from xcompile.compiler.ir.passes import PASS_REGISTRY, Instrument, PassContext
 from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
 from xcompile.compiler.support.fingerprint import code_fingerprint
 from xcompile.compiler.support.options import CACHE, JOBS, VERIFY_EACH, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.trace import TRACE
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import dtype_of
@@ -82,6 +83,23 @@ def compile_module(
     Raises:
         CompileError: what is wrong with the model, a pass or the machine.
     """
+    artifact, jobs = plan_module(module, request, progress)
+    return finish(artifact, jobs, request, progress, pool)
+
+
+def plan_module(
+    module: Module, request: Request, progress: Progress | None = None
+) -> tuple[Artifact, Mapping[str, Job]]:
+    """Do all that comes before compiling kernels; the module is changed.
+
+    Returns:
+        The artifact without objects, and the jobs that make them, by the objects' names.
+
+    Raises:
+        CompileError: what is wrong with the model or a pass.
+    """
+    for name in request.explain - {"*"}:
+        PASS_REGISTRY.get(name)
     with module.context, ir.Location.unknown():
         signature = _signature(module)
         analysis = refine_types(module, module.input_shapes())
@@ -91,9 +109,34 @@ def compile_module(
         watching = [Verify(each=request.options[VERIFY_EACH]), *request.instruments]
         context = PassContext(request.target, request.explain, instruments=watching)
         run_pipeline(module, request.resolved(), context)
+        TRACE.enter(None)
         built = build(module, request.target, request.prefix, checks)
-    objects = _compile_jobs(built, request, progress, pool)
-    return _artifact(module, built, objects, signature, request, context)
+    entry = _entry_job(built.program, request.target)
+    jobs = {**built.jobs, f"{request.prefix}_entry": entry}
+    loading = {name: replace(job, load=request.load) for name, job in jobs.items()}
+    return _artifact(module, built, signature, request, context), loading
+
+
+def finish(
+    artifact: Artifact,
+    jobs: Mapping[str, Job],
+    request: Request,
+    progress: Progress | None = None,
+    pool: WorkerPool | None = None,
+) -> Artifact:
+    """The artifact with its objects; arguments and errors are those of `compile_module`."""
+
+    def report(job: Job, outcome: Outcome, done: int, total: int) -> None:
+        if progress is not None:
+            progress("kernels", done, total)
+
+    if pool is not None:
+        results = pool.map(list(jobs.values()), report)
+    else:
+        with worker_pool(request.options) as started:
+            results = started.map(list(jobs.values()), report)
+    objects = {name: result.code for name, result in zip(jobs, results, strict=True)}
+    return replace(artifact, objects=objects)
 
 
 def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
@@ -108,26 +151,6 @@ def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
     ]
     returned = list(main.regions[0].blocks[0].operations)[-1].operation.operands
     return inputs, [DTYPES[dtype_of(v)].name for v in returned]
-
-
-def _compile_jobs(
-    built: Built, request: Request, progress: Progress | None, pool: WorkerPool | None
-) -> dict[str, bytes]:
-    """Object files by name."""
-    jobs = [*built.jobs.values(), _entry_job(built.program, request.target)]
-    jobs = [replace(job, load=request.load) for job in jobs]
-    names = [*built.jobs, f"{request.prefix}_entry"]
-
-    def report(job: Job, outcome: Outcome, done: int, total: int) -> None:
-        if progress is not None:
-            progress("kernels", done, total)
-
-    if pool is not None:
-        results = pool.map(jobs, report)
-    else:
-        with worker_pool(request.options) as started:
-            results = started.map(jobs, report)
-    return {name: result.code for name, result in zip(names, results, strict=True)}
 
 
 def worker_pool(options: Options) -> WorkerPool:
@@ -147,7 +170,6 @@ def _entry_job(program: Program, target: Target) -> Job:
 def _artifact(
     module: Module,
     built: Built,
-    objects: Mapping[str, bytes],
     signature: tuple[list[TensorSpec], list[str]],
     request: Request,
     context: PassContext,
@@ -179,7 +201,7 @@ def _artifact(
     )
     return Artifact(
         manifest,
-        objects,
+        {},
         built.weights,
         program,
         request.target.arch,

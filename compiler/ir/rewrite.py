@@ -3,7 +3,8 @@
 MLIR's own greedy driver crashes the process when a pattern touches an op that is gone, so ours
 never frees an op during a compile: an erased op is *buried* (`graveyard.py`), and using it is an
 error message. Patterns say why they did not fire; rewrites are counted; a set of patterns that
-never comes to rest is named. A pattern that loops by itself is only ended from outside (Ctrl-C).
+never comes to rest is named. A pattern that loops by itself is ended from outside: by Ctrl-C, or by
+the limits of the process in which passes of a user's file run (`compiler/isolation.py`).
 """
 
 from collections import Counter, deque
@@ -18,6 +19,7 @@ from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, identity, op_class, view
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.trace import TRACE
 
 OpT = TypeVar("OpT", bound=Op)
 AnalysisT = TypeVar("AnalysisT")
@@ -458,6 +460,8 @@ class _Driver:
     def _try(self, pattern: Pattern[Any], op: Op) -> str | None:
         """Apply one pattern; None, or the reason why it did not change anything."""
         rewriter, name = self.rewriter, pattern.name
+        if TRACE.active:
+            TRACE.doing(f"the pattern {name}", describe(op.location))
         try:
             answer: Any = pattern.rewrite(op, rewriter)
         except NoMatch as reason:

@@ -9,6 +9,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Dialect, Field, Op, decode, view
 from xcompile.compiler.ir.rewrite import walk
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.trace import TRACE
 
 _SEGMENTS = frozenset({"operandSegmentSizes", "resultSegmentSizes"})
 
@@ -48,6 +49,8 @@ def verify_op(op: Op) -> None:
         _check_attributes(op)
         _check_values(op, "operand", op.operation.operands, "operandSegmentSizes")
         _check_values(op, "result", op.operation.results, "resultSegmentSizes")
+        if TRACE.active:
+            TRACE.doing(f"the verifier of {op.NAME}", node)
         op.verify()
     except CompileError as error:
         error.node = error.node or node

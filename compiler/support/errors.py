@@ -56,6 +56,7 @@ CODES: Final[dict[str, str]] = {
     "XC3008": "a pass changed what the model computes",
     "XC3009": "a pass or plug-in file cannot be loaded",
     "XC3010": "an op cannot be lowered",
+    "XC3011": "a pass crashed, took too long or ran out of memory",
     "XC4001": "the worker process died",
     "XC4002": "the worker process ran out of time",
     "XC4003": "the worker process ran out of memory",

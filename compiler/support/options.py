@@ -152,9 +152,13 @@ WORKER_TIMEOUT: Final = Option(
 VERIFY_EACH: Final = Option(
     "verify-each", switch, False, "verify the whole module after every pass, not only what changed"
 )
+ISOLATE: Final = Option(
+    "isolate", switch, True, "run passes of files that are loaded in a process of their own"
+)
 
 OPTIONS: Final[dict[str, Option[Any]]] = {
-    option.name: option for option in (CACHE, CORPUS, THREADS, JOBS, WORKER_TIMEOUT, VERIFY_EACH)
+    option.name: option
+    for option in (CACHE, CORPUS, THREADS, JOBS, WORKER_TIMEOUT, VERIFY_EACH, ISOLATE)
 }
 
 

@@ -181,6 +181,8 @@ def _step_json(step: Step) -> dict[str, Any]:
         "grain": step.grain,
         "scratch": step.scratch,
         "node": step.node,
+        "flops": str(step.flops),
+        "bytes": str(step.bytes),
     }
 
 
@@ -193,4 +195,6 @@ def _step(data: dict[str, Any]) -> Step:
         data["grain"],
         data["scratch"],
         data["node"],
+        parse(data["flops"]),
+        parse(data["bytes"]),
     )

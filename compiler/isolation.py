@@ -1,0 +1,174 @@
+"""Passes of a user's file run in a process of their own.
+
+A pass is any Python code: it may loop for ever, eat all memory, or crash in native code. Where files are loaded
+(`load=`), the front end, the passes and the planning of kernels therefore run in a worker, whose death or lateness is
+one error that names pass, pattern and model node. Passes that a program registers itself, and compiles with
+instruments, which are objects of the calling process, run where they are.
+"""
+
+import io
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from xcompile.compiler.artifact import Artifact, KernelFacts
+from xcompile.compiler.codegen.job import Job, MachineSpec
+from xcompile.compiler.codegen.program.program import Program
+from xcompile.compiler.driver import Request, plan_module
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.options import VERIFY_EACH, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.trace import TRACE, read
+from xcompile.compiler.target.target import Target
+from xcompile.compiler.worker.pool import WorkerPool
+from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.runtime.abi import Manifest
+
+_LEAST_MEMORY = 8 << 30
+_ENDINGS = {"XC4001", "XC4002", "XC4003", "XC4004"}
+"""Codes by which a worker tells that a job has not come to an end of its own."""
+
+
+def plan_isolated(
+    model: Any, request: Request, *, memory_bytes: int | None = None
+) -> tuple[Artifact, Mapping[str, Job]]:
+    """Do everything before the kernels in another process.
+
+    Args:
+        model: a path, the bytes of a file, or a parsed model.
+        request: what to compile for, and how; `request.load` is executed in the other process only.
+        memory_bytes: the largest address space of that process; the machine's memory, but at least 8 GiB, when None.
+
+    Returns:
+        The artifact without objects, and the jobs that make them.
+
+    Raises:
+        CompileError: as without isolation; XC3011 when a pass, pattern or verifier crashes, hangs or runs out of
+            memory.
+    """
+    seconds = request.options[WORKER_TIMEOUT]
+    memory = memory_bytes or max(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _LEAST_MEMORY
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="xcompile-") as scratch,
+        WorkerPool(1, timeout_s=seconds, memory_limit_bytes=memory, keep_reproducers=False) as pool,
+    ):
+        folder = Path(scratch)
+        (outcome,) = pool.outcomes([_job(model, request, folder)])
+        if isinstance(outcome, CompileError):
+            raise _blamed(outcome, read(folder / "note"), request, seconds)
+        answer: Any = outcome.metadata
+        sys.stdout.write(answer["printed"])
+        jobs = {name: Job.from_json(fields) for name, fields in answer["jobs"].items()}
+        return _artifact(answer, (folder / "weights").read_bytes()), jobs
+
+
+def _job(model: Any, request: Request, folder: Path) -> Job:
+    is_path = isinstance(model, str | os.PathLike)
+    if not is_path:
+        data = model if isinstance(model, bytes) else model.SerializeToString()
+        (folder / "model").write_bytes(data)
+    payload = {
+        "model": os.fspath(model) if is_path else None,
+        "folder": str(folder),
+        "target": request.target.to_json(),
+        "pipeline": request.pipeline,
+        "passes": request.passes,
+        "prefix": request.prefix,
+        "explain": sorted(request.explain),
+        "load": list(request.load),
+        "verify-each": request.options[VERIFY_EACH],
+    }
+    machine = MachineSpec.of(request.target)
+    return Job("xcompile.compiler.isolation:plan", payload, machine, load=request.load)
+
+
+class _Follow(Instrument):
+    def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
+        TRACE.enter(pass_.NAME)
+
+
+def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worker does: read the model, run the passes, plan the kernels."""
+    folder = Path(payload["folder"])
+    TRACE.start(folder / "note")
+    request = Request(
+        target=Target.from_json(payload["target"]),
+        pipeline=payload["pipeline"],
+        passes=payload["passes"],
+        prefix=payload["prefix"],
+        explain=frozenset(payload["explain"]),
+        load=tuple(payload["load"]),
+        options=Options({"verify-each": payload["verify-each"]}),
+        instruments=(_Follow(),),
+    )
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            module = import_onnx(payload["model"] or (folder / "model").read_bytes())
+            artifact, jobs = plan_module(module, request)
+    except CompileError:
+        sys.stderr.write(printed.getvalue())
+        raise
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        TRACE.stop()
+    (folder / "weights").write_bytes(artifact.weights)
+    return {
+        "architecture": artifact.architecture,
+        "explanations": list(artifact.explanations),
+        "jobs": {name: job.to_json() for name, job in jobs.items()},
+        "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
+        "manifest": artifact.manifest.to_json(),
+        "printed": printed.getvalue(),
+        "program": artifact.program.to_json(),
+    }
+
+
+def _artifact(answer: Mapping[str, Any], weights: bytes) -> Artifact:
+    return Artifact(
+        manifest=Manifest.from_json(answer["manifest"]),
+        objects={},
+        weights=weights,
+        program=Program.from_json(answer["program"]),
+        architecture=answer["architecture"],
+        kernels={symbol: KernelFacts(**facts) for symbol, facts in answer["kernels"].items()},
+        explanations=tuple(answer["explanations"]),
+    )
+
+
+def _blamed(
+    error: CompileError, note: Mapping[str, str | None], request: Request, seconds: float
+) -> CompileError:
+    """The error, told as that of what was going on; an error of the compile itself stays as it is."""
+    if error.code not in _ENDINGS or error.pass_name is not None:
+        return error
+    files = ", ".join(Path(path).name for path in request.load)
+    default = "the pass" if note.get("pass") else "the compile" if note else f"loading {files}"
+    what = note.get("doing") or default
+    return CompileError(
+        "XC3011", f"{what} {_ending(error, seconds)}", node=note.get("node"), pass_name=note.get("pass"),
+        help="set the option isolate to off to debug it in this process",
+    )  # fmt: skip
+
+
+def _ending(error: CompileError, seconds: float) -> str:
+    if error.code == "XC4002":
+        return f"took longer than {seconds:g} s"
+    if error.code == "XC4003":
+        return "ran out of memory"
+    if error.code == "XC4004":
+        return f"failed: {error.message.partition(' failed: ')[2]}"
+    how = re.search(r"\(([^)]*)\)", error.message)
+    return f"ended its process ({how[1] if how else 'unknown'})"

@@ -1,0 +1,116 @@
+"""Passes, patterns and verifiers that misbehave, each in its own way; loaded into a compile as a user's file."""
+
+import ctypes
+import os
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Dialect, Op, Operand, Result
+from xcompile.compiler.ir.passes import PASS_REGISTRY, Pass, PassContext, PatternPass
+from xcompile.compiler.ir.rewrite import Pattern, Rewriter
+from xcompile.dialects.nn.conv import Conv
+
+hostile = Dialect("hostile")
+
+
+def misbehave(how: str) -> None:
+    if how == "raise":
+        raise ZeroDivisionError("no such\nthing")
+    if how == "exit":
+        sys.exit("goodbye")
+    if how == "exit-at-once":
+        os._exit(7)
+    if how == "loop":
+        while True:
+            pass
+    if how == "segfault":
+        ctypes.string_at(1)
+    if how == "abort":
+        os.abort()
+    if how == "memory":
+        kept = []
+        while True:
+            kept.append(np.empty(1 << 26))
+    if how == "recurse":
+        misbehave(how)
+
+
+@hostile.op("moody")
+class Moody(Op):
+    """Its verifier misbehaves."""
+
+    x: Operand
+    y: Result
+    how: str
+
+    def verify(self) -> None:
+        misbehave(self.how)
+
+
+@PASS_REGISTRY.register
+@dataclass(frozen=True)
+class HostilePass(Pass):
+    """Misbehave in the pass itself."""
+
+    NAME: ClassVar[str] = "hostile-pass"
+
+    how: str = ""
+
+    def run(self, module: Module, context: PassContext) -> None:
+        print("about to", self.how)
+        misbehave(self.how)
+
+
+class Misbehave(Pattern[Conv]):
+    """Misbehaves at the second convolution."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def rewrite(self, op: Conv, rewriter: Rewriter) -> None:
+        if "conv2" in str(op.location):
+            misbehave(self._how)
+
+
+class MakeMoody(Pattern[Conv]):
+    """Makes an op with a verifier that misbehaves, of the second convolution."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    def rewrite(self, op: Conv, rewriter: Rewriter) -> None:
+        if "conv2" in str(op.location):
+            with rewriter.here():
+                made = Moody.build({"x": op.x, "how": self._how}, [op.y.type], loc=op.location)
+            rewriter.note(made.operation)
+            rewriter.replace(op, made)
+
+
+@dataclass(frozen=True)
+class _Hostile(PatternPass):
+    how: str = ""
+
+    def patterns(self, context: PassContext) -> list[Pattern]:
+        return [make(self.how) for make in self.PATTERNS]
+
+
+@PASS_REGISTRY.register
+@dataclass(frozen=True)
+class HostilePattern(_Hostile):
+    """Misbehave in a pattern."""
+
+    NAME: ClassVar[str] = "hostile-pattern"
+    PATTERNS: ClassVar = (Misbehave,)
+
+
+@PASS_REGISTRY.register
+@dataclass(frozen=True)
+class HostileVerifier(_Hostile):
+    """Misbehave in the verifier of an op."""
+
+    NAME: ClassVar[str] = "hostile-verifier"
+    PATTERNS: ClassVar = (MakeMoody,)
