@@ -11,7 +11,7 @@ from xcompile.compiler.isolation import plan_isolated
 from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import ISOLATE, THREADS, Options
-from xcompile.compiler.support.plugins import load_plugin
+from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import WorkerPool
@@ -68,6 +68,8 @@ def compile(
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
     files = [Path(path) for path in ([load] if isinstance(load, str | PathLike) else load)]
+    for file in files:
+        plugin_module_name(file)  # a file that cannot be read is told by the name that was given
     explained = frozenset([explain] if isinstance(explain, str) else explain)
     if not is_prefix(prefix):
         raise CompileError(
