@@ -23,7 +23,6 @@ from xcompile.compiler.ir.passes import PassContext
 from xcompile.compiler.ir.pipeline import parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
-from xcompile.compiler.report import bindings
 from xcompile.compiler.support.dims import evaluate
 from xcompile.compiler.target.host import host_target
 from xcompile.dialects.kernel import Launch, View
@@ -116,7 +115,7 @@ def main() -> None:
         feeds = CASES[name][0]()
         model = xcompile.compile(corpus.model(name), threads=1)
         manifest, program = model.artifact.manifest, model.artifact.program
-        sizes = bindings(program.inputs, [x.shape for x in feeds.values()])
+        sizes = program.bindings([x.shape for x in feeds.values()])
         arena = evaluate(program.arena, sizes)
         with tempfile.TemporaryDirectory() as scratch:
             library, data = Path(scratch) / "m.so", Path(scratch) / "x.npz"

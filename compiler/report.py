@@ -8,7 +8,7 @@ results, once.
 import ctypes
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class _Measurement:
         self._artifact = artifact
         program = artifact.program
         self._inputs = [np.ascontiguousarray(x) for x in inputs]
-        self._env = bindings(program.inputs, [x.shape for x in self._inputs])
+        self._env = program.bindings([x.shape for x in self._inputs])
         steps = (*program.setup, *program.steps)
         symbols = [f"{s.symbol}_task" for s in steps]
         self._code = LoadedObjects(
@@ -147,18 +147,6 @@ class _Measurement:
         if place.space == "output":
             return self._outputs[offset].ctypes.data
         return self._memory[place.space].address + offset
-
-
-def bindings(
-    declared: Sequence[Sequence[Dim]], shapes: Sequence[Sequence[int]]
-) -> Mapping[str, int]:
-    """The value of each symbol, from the sizes of the inputs."""
-    found: dict[str, int] = {}
-    for dims, shape in zip(declared, shapes, strict=True):
-        for dim, size in zip(dims, shape, strict=True):
-            if not isinstance(dim, int):
-                found[str(dim)] = size
-    return found
 
 
 def table(rows: Sequence[Row], peak: float) -> str:

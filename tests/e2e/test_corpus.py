@@ -164,7 +164,9 @@ def test_sharing_memory_saves_four_fifths_of_resnet50():
 @pytest.mark.parametrize("name", list(MODELS))
 def test_models_compiled_for_1_2_and_7_threads_give_the_same_bits(name):
     feeds = MODELS[name](1)
-    found = [list(xcompile.compile(corpus.model(name), threads=t).run(feeds).values()) for t in (1, 2, 7)]
+    found = [
+        list(xcompile.compile(corpus.model(name), threads=t).run(feeds).values()) for t in (1, 2, 7)
+    ]
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -96,7 +96,8 @@ class _Build:
             prefix=self._prefix,
             inputs=tuple(self._module.input_shapes()),
             outputs=tuple(outputs),
-            arena=self._arena,
+            arena=self._arena.total,
+            definitions=self._arena.definitions,
             checks=self._checks,
             steps=steps,
             setup=tuple(self._setup),
@@ -276,7 +277,8 @@ class _Build:
                     first.setdefault(whole, number)
         inner = [v for v in first if v not in places]
         lives = [Life(self.bytes_of(v), first[v], last[v]) for v in inner]
-        offsets, self._arena = place(lives)
+        self._arena = place(lives)
+        offsets = self._arena.offsets
         places.update({v: Place("arena", o) for v, o in zip(inner, offsets, strict=True)})
         for value in self._inside:
             whole, offset = self._whole(value)

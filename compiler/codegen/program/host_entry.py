@@ -156,6 +156,8 @@ def _prepare(program: Program) -> str:
                 symbols[str(dim)] = w.load(w.at("%dims", 8 * slot), "i64")
             slot += 1
     arithmetic = _Arithmetic(w, symbols)
+    for name, dim in program.definitions:
+        symbols[name] = fold(dim, arithmetic)
     pairs = [(fold(c.left, arithmetic), fold(c.right, arithmetic)) for c in program.checks]
     pairs += [
         (w.load(w.at("%dims", 8 * r.slot), "i64"), symbols[str(r.dim)]) for r in program.repeats

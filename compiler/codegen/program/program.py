@@ -4,10 +4,11 @@ A program is a list of launches on places in memory, and the sizes that they nee
 its text is what `--dump` shows, and two equal programs are equal JSON.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xcompile.compiler.support.dims import Dim, parse
+from xcompile.compiler.support.dims import Dim, evaluate, parse
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Program:
         inputs: the Dims of each input, over the program's symbols.
         outputs: the Dims of each output.
         arena: bytes of the arena.
+        definitions: further symbols of the program, each with its meaning over input sizes and earlier ones.
         checks: relations between input sizes.
         steps: what a run does.
         setup: what happens once at load, on `weights` and `prepared` places only.
@@ -104,6 +106,7 @@ class Program:
     arena: Dim
     checks: tuple[Check, ...]
     steps: tuple[Step, ...]
+    definitions: tuple[tuple[str, Dim], ...] = ()
     setup: tuple[Step, ...] = ()
     prepared: int = 0
 
@@ -121,6 +124,17 @@ class Program:
                     first.setdefault(dim, (position, axis))
                 slot += 1
         return tuple(found)
+
+    def bindings(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """The value of each of the program's symbols, from the shapes of the inputs."""
+        found: dict[str, int] = {}
+        for dims, shape in zip(self.inputs, shapes, strict=True):
+            for dim, size in zip(dims, shape, strict=True):
+                if not isinstance(dim, int):
+                    found[str(dim)] = size
+        for name, dim in self.definitions:
+            found[name] = evaluate(dim, found)
+        return found
 
     @property
     def scratch(self) -> int:
@@ -140,6 +154,7 @@ class Program:
 
     def __str__(self) -> str:
         lines = [f"program {self.prefix} arena {self.arena} scratch {self.scratch}"]
+        lines += [f"  let {name} = {dim}" for name, dim in self.definitions]
         lines += [f"  check {c.left} == {c.right} // {c.text}" for c in self.checks]
         lines += [f"  setup {s}" for s in self.setup]
         lines += [f"  {s}" for s in self.steps]
@@ -152,6 +167,7 @@ class Program:
             "inputs": [[str(d) for d in shape] for shape in self.inputs],
             "outputs": [[str(d) for d in shape] for shape in self.outputs],
             "arena": str(self.arena),
+            "definitions": [[name, str(dim)] for name, dim in self.definitions],
             "checks": [[str(c.left), str(c.right), c.text] for c in self.checks],
             "steps": [_step_json(s) for s in self.steps],
             "setup": [_step_json(s) for s in self.setup],
@@ -165,6 +181,7 @@ class Program:
             inputs=tuple(tuple(parse(d) for d in shape) for shape in data["inputs"]),
             outputs=tuple(tuple(parse(d) for d in shape) for shape in data["outputs"]),
             arena=parse(data["arena"]),
+            definitions=tuple((name, parse(dim)) for name, dim in data["definitions"]),
             checks=tuple(Check(parse(a), parse(b), text) for a, b, text in data["checks"]),
             steps=tuple(_step(s) for s in data["steps"]),
             setup=tuple(_step(s) for s in data["setup"]),

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbols_of
+from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbol, symbols_of
 
 ALIGNMENT = 64
 
@@ -34,14 +34,30 @@ def aligned(size: Dim) -> Dim:
     return ceildiv(size, ALIGNMENT) * ALIGNMENT
 
 
-def place(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
+@dataclass(frozen=True)
+class Layout:
+    """Where the tensors of an arena lie.
+
+    Attributes:
+        offsets: of each tensor, in bytes.
+        total: bytes of the arena.
+        definitions: symbols that offsets and total use, each with its meaning over sizes and earlier ones, so
+            that no expression grows with the number of tensors.
+    """
+
+    offsets: list[Dim]
+    total: Dim
+    definitions: tuple[tuple[str, Dim], ...] = ()
+
+
+def place(lives: Sequence[Life]) -> Layout:
     """Offsets for all tensors, and the bytes of the arena."""
     if all(isinstance(life.size, int) for life in lives):
         return _pack(lives)
     return _slots(lives)
 
 
-def _pack(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
+def _pack(lives: Sequence[Life]) -> Layout:
     sizes = [_number(aligned(life.size)) for life in lives]
     placed_at: dict[int, list[int]] = defaultdict(list)  # by step: the tensors that live then
     offsets: dict[int, int] = {}
@@ -57,14 +73,14 @@ def _pack(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
         for step in steps:
             placed_at[step].append(i)
     total = max((offset + sizes[i] for i, offset in offsets.items()), default=0)
-    return [offsets[i] for i in range(len(lives))], total
+    return Layout([offsets[i] for i in range(len(lives))], total)
 
 
 def _union(placed_at: Mapping[int, Sequence[int]], steps: Iterable[int]) -> set[int]:
     return {tensor for step in steps for tensor in placed_at.get(step, ())}
 
 
-def _slots(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
+def _slots(lives: Sequence[Life]) -> Layout:
     sample = _sample(lives)
     sizes = [evaluate(life.size, sample) for life in lives]
     slots: list[list[int]] = []
@@ -78,12 +94,22 @@ def _slots(lives: Sequence[Life]) -> tuple[list[Dim], Dim]:
         slots[free].append(i)
         busy[free].update(steps)
     offsets: list[Dim] = [0] * len(lives)
+    definitions: list[tuple[str, Dim]] = []
+
+    def define(name: str, dim: Dim) -> Dim:
+        definitions.append((name, dim))
+        return symbol(name)
+
     at: Dim = 0
-    for slot in slots:
-        for i in slot:
+    for number, slot in enumerate(slots):
+        size: Dim = 0
+        for step, i in enumerate(dict.fromkeys(slot)):
             offsets[i] = at
-        at = at + aligned(maximum(*dict.fromkeys(lives[i].size for i in slot)))
-    return offsets, at
+            size = maximum(size, lives[i].size)
+            if not isinstance(size, int):
+                size = define(f"@{number}.{step}", size)
+        at = define(f"@{number}", at + aligned(size))
+    return Layout(offsets, at, tuple(definitions))
 
 
 def _sample(lives: Sequence[Life]) -> Mapping[str, int]:
