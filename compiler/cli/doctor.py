@@ -70,6 +70,16 @@ def _cpu() -> Finding:
     return Finding("cpu", State.OK, f"{sets[0]}, vectors of {host.vector_bits} bits, {cores}")
 
 
+def _targets() -> Finding:
+    from xcompile.compiler.target.host import host_target
+    from xcompile.compiler.target.registry import targets
+
+    host = host_target()
+    runs = {name: target.runs_on(host) for name, target in targets().items()}
+    here, made = (", ".join(n for n in runs if runs[n] == wanted) for wanted in (True, False))
+    return Finding("targets", State.OK, f"run here: {here}; can be made: {made or 'no others'}")
+
+
 def _mlir() -> Finding:
     from xcompile.compiler.ir.context import new_context
 
@@ -158,6 +168,7 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Callable[[], Finding]:
 _CHECKS = (
     _python,
     _guarded("cpu", _cpu),
+    _guarded("targets", _targets),
     _guarded("mlir", _mlir),
     _guarded("worker", _worker),
     _guarded("runtime", _runtime),

@@ -468,6 +468,7 @@ def test_doctor_without_a_path_says_what_to_install(
     }  # fmt: skip
     assert {states[name] for name in ("python", "mlir", "worker", "runtime")} == {"ok"}
     assert re.search(r"linker +pip install ziglang, or install lld$", text, flags=re.M)
+    assert re.search(r"targets +run here: cpu,.*; can be made: .*arm-neon", text)
 
 
 def test_doctor_finds_a_broken_installation(

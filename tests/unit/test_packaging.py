@@ -1,5 +1,6 @@
 """The links, and what a wheel built from a zip download or a source distribution holds."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -15,11 +16,14 @@ TAG = "py3-none-manylinux_2_17_"
 
 
 def build(kind: str, source: Path, out: Path) -> Path:
-    """Builds the "wheel" or "sdist" of the tree at `source`, without a network, and returns the file."""
+    """Builds the "wheel" or "sdist" of the tree at `source`, without network and PATH, and returns the file."""
     pytest.importorskip("ziglang", reason="the build compiles the C runtime with ziglang")
     out.mkdir()
     call = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", call, str(out)], cwd=source, check=True)
+    without_compilers = {**os.environ, "PATH": ""}
+    subprocess.run(
+        [sys.executable, "-c", call, str(out)], cwd=source, env=without_compilers, check=True
+    )
     (built,) = out.iterdir()
     return built
 

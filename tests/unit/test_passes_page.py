@@ -53,6 +53,12 @@ def test_a_pass_of_patterns_has_a_text_test(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", PASSES)
+def test_a_text_test_shows_what_a_pass_leaves_alone(name: str) -> None:
+    text = (ROOT / "tests" / "lit" / f"{name}.mlir").read_text()
+    assert re.search(r" missed |CHECK-NOT|_stay|--check-prefix=(OFF|ERROR)", text)
+
+
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_named_pipelines_parse_and_print(name: str) -> None:
     made = parse_pipeline(f"@{name}", PIPELINES)
