@@ -59,6 +59,7 @@ def compile(
     Raises:
         CompileError: what is wrong, where in the model, and what to do.
     """
+    _check_kinds(target, passes, pipeline)
     resolved, precision = (target, "fp32") if isinstance(target, Target) else parse_target(target)
     if precision != "fp32":
         raise CompileError(
@@ -71,11 +72,7 @@ def compile(
     for file in files:
         plugin_module_name(file)  # a file that cannot be read is told by the name that was given
     explained = frozenset([explain] if isinstance(explain, str) else explain)
-    if not is_prefix(prefix):
-        raise CompileError(
-            "XC6005", f"the prefix '{prefix}' cannot start the names of C functions",
-            help="a C identifier of at most 64 characters that is not one of the C library's",
-        )  # fmt: skip
+    _check_prefix(prefix)
     request = Request(
         target=resolved,
         pipeline=pipeline,
@@ -94,3 +91,22 @@ def compile(
         load_plugin(file)
     artifact = compile_module(import_onnx(model), request, progress, pool)
     return CompiledModel(artifact, threads=most)
+
+
+def _check_kinds(target: object, *pipelines: object) -> None:
+    if not isinstance(target, str | Target):
+        raise CompileError("XC6001", f"a target is a name or a Target, not {type(target).__name__}")
+    for text in pipelines:
+        if not isinstance(text, str):
+            raise CompileError(
+                "XC3002", f"a pipeline and its edits are text, not {type(text).__name__}",
+                help="write the edits in one text with ';' between them",
+            )  # fmt: skip
+
+
+def _check_prefix(prefix: str) -> None:
+    if not is_prefix(prefix):
+        raise CompileError(
+            "XC6005", f"the prefix '{prefix}' cannot start the names of C functions",
+            help="a C identifier of at most 64 characters that is not one of the C library's",
+        )  # fmt: skip

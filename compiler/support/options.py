@@ -26,7 +26,7 @@ class Option(Generic[T]):
     """One option.
 
     Attributes:
-        name: in kebab case, as the command line spells it after `--`.
+        name: in kebab case.
         read: turns a text into a value; raises ValueError with what is wrong with the text.
         default: the value where nobody gives one.
         help: one sentence.
@@ -216,6 +216,9 @@ def options_page() -> str:
         "",
         "Printed by `python -m xcompile.compiler.support.options > docs/options.md`; a test compares.",
         "",
+        'Given to Python by name, `xcompile.compile(model, options={"jobs": 2})`, or to everything by the variable.',
+        "The command line has `--threads`, `--jobs` and `--cache`.",
+        "",
         "| option | variable | default | affects code | meaning |",
         "|---|---|---|---|---|",
     ]
@@ -225,7 +228,7 @@ def options_page() -> str:
         )
         code = "yes" if option.affects_code else "no"
         lines.append(
-            f"| `--{option.name}` | `{option.variable}` | {default} | {code} | {option.help} |"
+            f"| `{option.name}` | `{option.variable}` | {default} | {code} | {option.help} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -59,6 +59,8 @@ def test_a_model_of_another_machine_is_refused_before_its_code_runs(
         ({"explain": ("*", "nn-fuse-gel")}, "did you mean nn-fuse-gelu"),
         ({"load": "no-such.py"}, "XC3009 no-such.py cannot be read"),
         ({"passes": "-nn-fuse-gel"}, "XC3001 .*did you mean nn-fuse-gelu"),
+        ({"passes": ["-cse"]}, "XC3002 .*text, not list"),
+        ({"target": None}, "XC6001 .*not NoneType"),
         ({"passes": "-zzz"}, "XC3001 .*it has nn-"),
         ({"passes": "-kernel-form"}, "XC3010 nn.conv is in no kernel .* at node 'conv1'"),
     ],
