@@ -36,20 +36,23 @@ def passes(
         print(f"@{pipeline} = {text}")
 
 
-def _sentence(found: "type[Pass]") -> str:
-    """The first sentence of the pass's documentation."""
+def _sentence(found: type) -> str:
+    """The first sentence of the documentation of a pass or pattern."""
     first = (inspect.getdoc(found) or "").split("\n\n")[0]
-    return " ".join(first.split()).partition("; see")[0]
+    return " ".join(first.split()).partition("; see")[0].rstrip(".")
 
 
 def _description(found: "type[Pass]") -> str:
-    """The pass's documentation, its module's when that says more, and its options."""
+    """The pass's documentation, its module's when that says more, its patterns and its options."""
     module = inspect.getmodule(found)
     docs = [inspect.getdoc(found) or ""]
     text = inspect.getdoc(module) if module is not None else None
     if text and text.startswith(found.NAME):
-        docs.insert(0, text)
+        text = text.removeprefix(f"{found.NAME}: ")
+        docs.insert(0, text[:1].upper() + text[1:])
     lines = [found.NAME, "", "\n\n".join(docs), ""]
+    for pattern in getattr(found, "PATTERNS", ()):
+        lines.append(f"pattern {pattern.__name__}: {_sentence(pattern)}")
     for option in fields(found):
         kind = getattr(option.type, "__name__", str(option.type))
         default = "needed" if option.default is MISSING else f"{option.default} by default"

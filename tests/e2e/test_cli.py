@@ -432,6 +432,7 @@ def test_passes_lists_and_describes(capsys: pytest.CaptureFixture[str], plugin: 
     text = output(capsys, "passes")
     assert re.search(r"^nn-choose-winograd +Mark convolutions", text, flags=re.MULTILINE)
     assert "\n@cpu = " in text
+    assert "\npattern GeluOfProduct: " in output(capsys, "passes", "nn-fuse-gelu")
     described = output(capsys, "passes", "nn-choose-winograd")
     assert described.endswith("option mode: str, auto by default\n")
     assert "my-announce  " in output(capsys, "passes", "--load", plugin)
