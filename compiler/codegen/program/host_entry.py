@@ -175,7 +175,7 @@ def _prepare(program: Program) -> str:
 
 
 def _run(program: Program, name: str, steps: Sequence[Step]) -> str:
-    """The function that does `steps`; in several parts when they are many, for LLVM takes the square of their length."""
+    """The function that does `steps`; many are several functions: LLVM takes the square of a length."""
     given = {"%ctx": "!llvm.ptr", **({"%table": "!llvm.ptr"} if name == "run" else {})}
     parameters = ", ".join(f"{value}: {kind}" for value, kind in given.items())
     symbol = f"{program.prefix}_{name}"
