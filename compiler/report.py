@@ -76,6 +76,7 @@ def measure(
 class _Measurement:
     def __init__(self, artifact: Artifact, inputs: Sequence[np.ndarray], threads: int) -> None:
         self._artifact = artifact
+        self._clock = time.thread_time if threads == 1 else time.perf_counter
         program = artifact.program
         self._inputs = [np.ascontiguousarray(x) for x in inputs]
         self._env = program.bindings([x.shape for x in self._inputs])
@@ -113,9 +114,9 @@ class _Measurement:
         times: list[float] = []
         arguments = self._arguments(step)
         for _ in range(repeats):
-            start = time.perf_counter()
+            start = self._clock()
             self._parallel_for(*arguments)
-            times.append(time.perf_counter() - start)
+            times.append(self._clock() - start)
         family = step.symbol.removeprefix("xk_").rpartition("_")[0]
         return Row(
             step.node,

@@ -6,8 +6,9 @@ With sizes known only at run time, tensors share *slots* (chosen on sample sizes
 large as its largest tensor, and offsets are sums of slots.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbol, symbols_of
@@ -59,25 +60,24 @@ def place(lives: Sequence[Life]) -> Layout:
 
 def _pack(lives: Sequence[Life]) -> Layout:
     sizes = [_number(aligned(life.size)) for life in lives]
-    placed_at: dict[int, list[int]] = defaultdict(list)  # by step: the tensors that live then
+    alive: dict[int, list[int]] = defaultdict(list)  # by step: the placed tensors that live then
+    born: dict[int, list[int]] = defaultdict(list)  # by step: those of them that begin to live then
     offsets: dict[int, int] = {}
     for i in sorted(range(len(lives)), key=lambda i: (-_number(lives[i].size), lives[i].first)):
         steps = lives[i].steps
-        taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in _union(placed_at, steps))
+        met = itertools.chain(alive[steps[0]], *(born[step] for step in steps[1:]))
+        taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in met)
         at = 0
         for low, high in taken:
             if at + sizes[i] <= low:
                 break
             at = max(at, high)
         offsets[i] = at
+        born[steps[0]].append(i)
         for step in steps:
-            placed_at[step].append(i)
+            alive[step].append(i)
     total = max((offset + sizes[i] for i, offset in offsets.items()), default=0)
     return Layout([offsets[i] for i in range(len(lives))], total)
-
-
-def _union(placed_at: Mapping[int, Sequence[int]], steps: Iterable[int]) -> set[int]:
-    return {tensor for step in steps for tensor in placed_at.get(step, ())}
 
 
 def _slots(lives: Sequence[Life]) -> Layout:
@@ -93,7 +93,7 @@ def _slots(lives: Sequence[Life]) -> Layout:
             busy.append(set())
         slots[free].append(i)
         busy[free].update(steps)
-    offsets: list[Dim] = [0] * len(lives)
+    offsets: dict[int, Dim] = {}
     definitions: list[tuple[str, Dim]] = []
 
     def define(name: str, dim: Dim) -> Dim:
@@ -102,14 +102,12 @@ def _slots(lives: Sequence[Life]) -> Layout:
 
     at: Dim = 0
     for number, slot in enumerate(slots):
-        size: Dim = 0
-        for step, i in enumerate(dict.fromkeys(slot)):
-            offsets[i] = at
-            size = maximum(size, lives[i].size)
-            if not isinstance(size, int):
-                size = define(f"@{number}.{step}", size)
+        offsets.update(dict.fromkeys(slot, at))
+        size, *others = dict.fromkeys(lives[i].size for i in slot)
+        for step, other in enumerate(others):
+            size = define(f"@{number}.{step}", maximum(size, other))
         at = define(f"@{number}", at + aligned(size))
-    return Layout(offsets, at, tuple(definitions))
+    return Layout([offsets[i] for i in range(len(lives))], at, tuple(definitions))
 
 
 def _sample(lives: Sequence[Life]) -> Mapping[str, int]:

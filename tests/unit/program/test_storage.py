@@ -68,3 +68,9 @@ def test_symbolic_tensors_that_live_at_once_do_not_overlap(found, n):
         for j, b in enumerate(symbolic[:i]):
             together = a.first <= b.last and b.first <= a.last
             assert not (together and overlap((at[i], bytes_of[i]), (at[j], bytes_of[j])))
+
+
+def test_a_chain_of_equal_symbolic_tensors_takes_two_definitions():
+    layout = place([Life(64 * symbol("N"), i, i + 1) for i in range(100)])
+    assert [name for name, _ in layout.definitions] == ["@0", "@1"]
+    assert set(layout.offsets) == {0, symbol("@0")}
