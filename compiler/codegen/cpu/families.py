@@ -6,6 +6,7 @@ from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu import position_elements as _positions
+from xcompile.compiler.codegen.cpu import recurrent as _recurrent
 from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
 from xcompile.compiler.codegen.cpu import resize_elements as _resize
 from xcompile.compiler.codegen.cpu import window_elements as _windows
@@ -38,6 +39,7 @@ assert (
     and _movement
     and _nn
     and _positions
+    and _recurrent
     and _reductions
     and _resize
     and _windows

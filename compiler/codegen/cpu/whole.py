@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
@@ -33,11 +33,19 @@ class WholeSchedule:
 
 @dataclass(frozen=True)
 class Slices:
-    """What the emitters of one slice work with: scalars only."""
+    """What the emitters of one slice work with: scalars only.
+
+    Attributes:
+        b: where the code goes.
+        pull: gives elements of the operands.
+        results: where the results lie.
+        scratch: memory for the slice, if the op asks for some.
+    """
 
     b: Builder
     pull: Pull
     results: Sequence[Source]
+    scratch: Buffer | None
 
     def loops(
         self,
@@ -72,10 +80,12 @@ class Whole:
     Attributes:
         slices: the sizes over which slices are numbered.
         emit: writes one slice, given its multi-index.
+        scratch: bytes of scratch memory a slice needs.
     """
 
     slices: Callable[[Sizes, Any], Shape]
     emit: Callable[[Slices, Any, list[Index]], None]
+    scratch: Callable[[Any], int] = lambda op: 0
 
 
 WHOLE: dict[str, Whole] = {}
@@ -85,7 +95,6 @@ WHOLE: dict[str, Whole] = {}
 class WholePlan:
     """See `family.Plan`."""
 
-    scratch = 0
     packings: dict[int, Packing] = {}
     preparations: dict[int, Preparation] = {}
 
@@ -103,6 +112,7 @@ class WholePlan:
         self.schedule = from_json(WholeSchedule, schedule) if schedule else WholeSchedule()
         self._whole = WHOLE[self._op.NAME]
         self._sizes = self._whole.slices(kernel.sizes, self._op)
+        self.scratch = self._whole.scratch(self._op)
 
     @property
     def extent(self) -> Dim:
@@ -116,14 +126,15 @@ class WholePlan:
         return 40.0 * (elements / max(1, units) if known else 256)
 
     def emit(self, symbol: str) -> EmittedKernel:
-        signature = self._kernel.signature()
+        signature = self._kernel.signature(scratch=self.scratch > 0)
         b = Builder()
         pull = self._kernel.pull(b, signature, 0)
         results = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
         sizes = [pull.dim(d) for d in self._sizes]
+        scratch = signature.buffer(len(signature.buffers) - 1) if signature.scratch else None
         with b.loop(signature.begin, signature.end) as unit, pull.scope():
             at = b.unflatten(unit, sizes) if sizes else []
-            self._whole.emit(Slices(b, pull, results), self._op, at)
+            self._whole.emit(Slices(b, pull, results, scratch), self._op, at)
         return emitted(b, symbol, signature)
 
 
