@@ -1,13 +1,12 @@
-"""Element functions of matmul, einsum and attention."""
+"""Element functions of matmul and einsum."""
 
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import math
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
-from xcompile.compiler.codegen.cpu.nests import lowest, nest, read, wide
+from xcompile.compiler.codegen.cpu.nests import nest, read, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.support.dims import Dim, broadcast_dims
@@ -74,39 +73,3 @@ def _einsum(pull: Pull, op: Any, at: At) -> Value:
     extents = [pull.dim(size_of[label]) for label in summed]
     total = nest(pull, extents, [s.const(0)], [s.type], body)[0]
     return convert(pull.b, total, wide(dtype), dtype, pull.lanes)
-
-
-@pulls("nn.fused_attention", loops=True)
-def _fused_attention(pull: Pull, op: Any, at: At) -> Value:
-    """The scores of all keys twice: for their maximum, then for the weighted sum of the values."""
-    dtype = dtype_of(op.y)
-    s, (*batch, query, column) = Scalars(pull.b, pull.lanes, wide(dtype)), at
-    keys, depth = pull.shape(op.k)[-2:]
-    scores = (*pull.sizes.shape(op.y)[:-1], pull.sizes.shape(op.k)[-2])
-
-    def score(key: Index) -> Value:
-        def body(ks: list[Index], sums: list[Value]) -> list[Value]:
-            q, k = (
-                read(pull, op.q, [*batch, query, ks[0]]),
-                read(pull, op.k, [*batch, key, ks[0]]),
-            )
-            return [s.add(sums[0], s.mul(q, k))]
-
-        found = s.mul(nest(pull, [depth], [s.const(0)], [s.type], body)[0], s.const(op.scale))
-        if op.mask is None:
-            return found
-        mask = pull.broadcast(op.mask, [*batch, query, key], scores)
-        return s.add(found, convert(pull.b, mask, dtype_of(op.mask), s.dtype, pull.lanes))
-
-    def largest(ks: list[Index], found: list[Value]) -> list[Value]:
-        return [s.maximum(found[0], score(ks[0]))]
-
-    top = nest(pull, [keys], [s.const(lowest(s.dtype))], [s.type], largest)[0]
-
-    def weigh(ks: list[Index], sums: list[Value]) -> list[Value]:
-        power = s.call(math.exp, s.sub(score(ks[0]), top))
-        value = read(pull, op.v, [*batch, ks[0], column])
-        return [s.add(sums[0], power), s.add(sums[1], s.mul(power, value))]
-
-    total, weighted = nest(pull, [keys], [s.const(0)] * 2, [s.type] * 2, weigh)
-    return convert(pull.b, s.div(weighted, total), s.dtype, dtype, pull.lanes)

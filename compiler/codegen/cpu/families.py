@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from xcompile.compiler.codegen.cpu import attention_elements as _attention
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
@@ -34,7 +35,8 @@ from xcompile.dialects.kernel import Func
 
 # importing the modules registers ops and their element functions
 assert (
-    _contractions
+    _attention
+    and _contractions
     and _elementwise
     and _movement
     and _nn
