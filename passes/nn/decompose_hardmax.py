@@ -6,13 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from xcompile.compiler.ir.passes import PatternPass
-from xcompile.compiler.ir.rewrite import Pattern, Rewriter
+from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match
 from xcompile.dialects.nn.base import numpy_dtype
 from xcompile.dialects.nn.gather import OneHot
 from xcompile.dialects.nn.reduce import ArgMax
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.softmax import Hardmax
 from xcompile.passes.common.constants import constant
+from xcompile.passes.common.shapes import shapes
 from xcompile.passes.nn.expression import Expression
 
 
@@ -26,6 +27,8 @@ class HardmaxOfParts(Pattern[Hardmax]):
     """
 
     def rewrite(self, op: Hardmax, rewriter: Rewriter) -> None:
+        if rewriter.analysis(shapes).shape(op.x)[op.axis] == 0:
+            no_match("the axis is empty")
         e = Expression(rewriter)
         place = e.make(ArgMax, x=op.x, axis=op.axis, keepdims=False)
         depth = e.make(ShapeOf, x=op.x, start=op.axis, end=op.axis + 1)

@@ -6,6 +6,7 @@ from xcompile.compiler.codegen.cpu import attention_elements as _attention
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
+from xcompile.compiler.codegen.cpu import norm_elements as _norms
 from xcompile.compiler.codegen.cpu import position_elements as _positions
 from xcompile.compiler.codegen.cpu import recurrent as _recurrent
 from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
@@ -40,6 +41,7 @@ assert (
     and _elementwise
     and _movement
     and _nn
+    and _norms
     and _positions
     and _recurrent
     and _reductions

@@ -5,7 +5,6 @@ from typing import Any
 from xcompile.compiler.codegen.cpu.builder import Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
-from xcompile.compiler.codegen.cpu.nests import read, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.dialects.nn.base import dtype_of
 
@@ -49,14 +48,13 @@ def _eye_like(pull: Pull, op: Any, at: At) -> Value:
 def _one_hot(pull: Pull, op: Any, at: At) -> Value:
     """`values` holds the value off and the value on; negative indices count from the back."""
     dtype = dtype_of(op.y)
-    index_dtype = dtype_of(op.indices)
     axis = op.axis % len(at)
-    s = Scalars(pull.b, pull.lanes, wide(index_dtype))
-    index = read(pull, op.indices, [c for i, c in enumerate(at) if i != axis])
-    depth = pull.shape(op.y)[axis]
-    size = convert(pull.b, pull.as_integer(depth, "i64"), "i64", s.dtype, pull.lanes)
-    if not s.dtype.startswith("ui"):
+    s = Scalars(pull.b, pull.lanes, "i64")
+    given = pull.value(op.indices, [c for i, c in enumerate(at) if i != axis])
+    index = convert(pull.b, given, dtype_of(op.indices), "i64", pull.lanes)
+    size = pull.as_integer(pull.shape(op.y)[axis], "i64")
+    if not dtype_of(op.indices).startswith("ui"):
         index = s.select(s.compare("lt", index, s.const(0)), s.add(index, size), index)
-    here = convert(pull.b, pull.as_integer(at[axis], "i64"), "i64", s.dtype, pull.lanes)
+    here = pull.as_integer(at[axis], "i64")
     on, off = pull.value(op.values, [1]), pull.value(op.values, [0])
     return pull.select(s.compare("eq", index, here), on, off, dtype)

@@ -58,7 +58,7 @@ def _reduce(pull: Pull, op: Any, at: At) -> Value:
     extents = [sizes[a] for a in axes]
     total = nest(pull, extents, [s.const(start)], [s.type], body)[0]
     if kind == "mean":
-        total = _mean(pull, s, total, extents)
+        total = mean_of(pull, s, total, extents)
     elif kind in ("l2", "log_sum"):
         total = _in_float(pull, s, total, math.sqrt if kind == "l2" else math.log)
     return convert(pull.b, total, s.dtype, dtype, pull.lanes)
@@ -97,7 +97,7 @@ def _magnitude(s: Scalars, x: Value) -> Value:
     return x if is_unsigned(s.dtype) else s.maximum(x, s.sub(s.const(0), x))
 
 
-def _mean(pull: Pull, s: Scalars, total: Value, extents: Sequence[Index]) -> Value:
+def mean_of(pull: Pull, s: Scalars, total: Value, extents: Sequence[Index]) -> Value:
     """The sum over the number of elements; 0 for the mean of no integers."""
     count: Index = 1
     for extent in extents:
@@ -175,42 +175,27 @@ def _softmax(pull: Pull, op: Any, at: At) -> Value:
     return convert(pull.b, result, s.dtype, dtype, pull.lanes)
 
 
-@pulls("nn.layer_norm", "nn.rms_norm", loops=True)
-def _norm(pull: Pull, op: Any, at: At) -> Value:
-    dtype, centered = dtype_of(op.y), op.NAME == "nn.layer_norm"
-    s, sizes = Scalars(pull.b, pull.lanes, wide(dtype)), pull.shape(op.x)
-    outer, extents = list(at[: op.axis]), sizes[op.axis :]
-
-    def sum_of(term: Callable[[Value], Value]) -> Value:
-        def body(ks: list[Index], found: list[Value]) -> list[Value]:
-            return [s.add(found[0], term(read(pull, op.x, [*outer, *ks])))]
-
-        return nest(pull, extents, [s.const(0)], [s.type], body)[0]
-
-    mean = _mean(pull, s, sum_of(lambda x: x), extents) if centered else s.const(0)
-
-    def square(x: Value) -> Value:
-        distance = s.sub(x, mean)
-        return s.mul(distance, distance)
-
-    spread = s.add(_mean(pull, s, sum_of(square), extents), s.const(op.epsilon))
-    y = s.div(s.sub(read(pull, op.x, at), mean), s.call(math.sqrt, spread))
-    shape = pull.sizes.shape(op.y)
-    for value, combine in ((op.scale, s.mul), (getattr(op, "bias", None), s.add)):
-        if value is not None:
-            factor = pull.broadcast(value, at, shape)
-            y = combine(y, convert(pull.b, factor, dtype_of(value), s.dtype, pull.lanes))
-    return convert(pull.b, y, s.dtype, dtype, pull.lanes)
-
-
 @pulls("nn.argmax", "nn.argmin", loops=True)
 def _arg_extreme(pull: Pull, op: Any, at: At) -> Value:
-    """The first (or last) index of the extreme; NaN counts as more extreme than all numbers."""
-    dtype = dtype_of(op.x)
-    s, b = Scalars(pull.b, pull.lanes, wide(dtype)), pull.b
     axis = op.axis % len(pull.sizes.shape(op.x))
     rest = [c for i, c in enumerate(at) if i != axis] if op.keepdims else list(at)
-    index_type = pull.type("i64")
+    return place_of_extreme(pull, op, axis, rest, least=op.NAME == "nn.argmin", last=op.select_last)
+
+
+def place_of_extreme(
+    pull: Pull, op: Any, axis: int, rest: At, *, least: bool = False, last: bool = False
+) -> Value:
+    """The first (or last) place of the extreme of x along an axis, i64; NaN counts as more extreme than all numbers.
+
+    Args:
+        pull: where the code goes.
+        op: its operand x is searched.
+        axis: the axis.
+        rest: the coordinates on the other axes.
+        least: whether the minimum is meant.
+        last: whether the last place counts.
+    """
+    s, b = Scalars(pull.b, pull.lanes, wide(dtype_of(op.x))), pull.b
 
     def read_at(k: Index) -> Value:
         return read(pull, op.x, [*rest[:axis], k, *rest[axis:]])
@@ -218,17 +203,12 @@ def _arg_extreme(pull: Pull, op: Any, at: At) -> Value:
     def body(ks: list[Index], found: list[Value]) -> list[Value]:
         best, place = found
         x = read_at(ks[0])
-        predicate = (
-            ("gt" if op.NAME == "nn.argmax" else "lt")
-            if not op.select_last
-            else ("ge" if op.NAME == "nn.argmax" else "le")
-        )
-        better = s.compare(predicate, x, best)
+        better = s.compare(("l" if least else "g") + ("e" if last else "t"), x, best)
         if s.float:
             flag = pull.type("i1")
             is_nan, was_nan = s.compare("ne", x, x), s.compare("ne", best, best)
             first = b.op(f"arith.xori {was_nan}, {b.int_constant(1, 'i1', pull.lanes)} : {flag}")
-            new_nan = is_nan if op.select_last else b.op(f"arith.andi {is_nan}, {first} : {flag}")
+            new_nan = is_nan if last else b.op(f"arith.andi {is_nan}, {first} : {flag}")
             better = b.op(f"arith.andi {better}, {first} : {flag}")
             better = b.op(f"arith.ori {better}, {new_nan} : {flag}")
         here = pull.as_integer(ks[0], "i64")
@@ -236,8 +216,7 @@ def _arg_extreme(pull: Pull, op: Any, at: At) -> Value:
 
     size = pull.shape(op.x)[axis]
     start = [read_at(0), pull.as_integer(0, "i64")]
-    found = nest_from(pull, 1, size, start, [s.type, index_type], body)
-    return found[1]
+    return nest_from(pull, 1, size, start, [s.type, pull.type("i64")], body)[1]
 
 
 @pulls("nn.cumsum", loops=True)
