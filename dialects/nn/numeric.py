@@ -26,7 +26,7 @@ def compute(
 def rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Floats rounded to nearest even, directly from double to `dtype`; integers keep their low bits."""
     array = np.asarray(array)
-    if array.dtype == np.float64 and dtype.kind == "V" and is_float(name_of(dtype)):
+    if array.dtype == np.float64 and dtype.isbuiltin != 1 and is_float(name_of(dtype)):
         array = _odd_float32(array)  # these types convert by way of float32: avoid rounding twice
     with np.errstate(all="ignore"):
         return array.astype(dtype)

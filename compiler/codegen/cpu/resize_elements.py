@@ -107,7 +107,7 @@ class _Axis:
             return 2 * reach
         s, b = Scalars(self.pull.b, 0, "f64"), self.pull.b
         scale = _scale(self.pull, self.op, self.position, s)
-        if isinstance(scale, float):
+        if not isinstance(scale, str):
             return 2 * numbers.ceil(reach / min(scale, 1.0))
         wide_reach = s.div(s.const(reach), s.minimum(scale, s.const(1)))
         whole = convert(b, s.op("math.ceil", wide_reach), "f64", "i64", 0)
@@ -185,11 +185,11 @@ def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
     if op.aspect == "stretch":
         return ratio(position)
     ratios = [ratio(i) for i in range(len(wanted))]
-    known = [r for r in ratios if isinstance(r, float)]
+    known = [r for r in ratios if not isinstance(r, str)]
     if len(known) == len(ratios):
         return min(known) if op.aspect == "not_larger" else max(known)
     choose = s.minimum if op.aspect == "not_larger" else s.maximum
-    values = [s.const(r) if isinstance(r, float) else r for r in ratios]
+    values = [r if isinstance(r, str) else s.const(r) for r in ratios]
     result = values[0]
     for value in values[1:]:
         result = choose(result, value)
@@ -207,7 +207,7 @@ def _resize(pull: Pull, op: Any, at: At) -> Value:
         kept = sizes[axis] == counts[axis] and scale == 1.0
         if kept and op.coordinates != "tf_crop_and_resize":
             continue
-        value = s.const(scale) if isinstance(scale, float) else scale
+        value = scale if isinstance(scale, str) else s.const(scale)
         i = pull.as_element(at[axis], "f64")
         axes.append(_Axis(pull, op, s, position, i, sizes[axis], counts[axis], value))
     places = [a.place() for a in axes]

@@ -120,10 +120,10 @@ class WholePlan:
 
     @property
     def unit_cost(self) -> float:
-        elements = product(self._kernel.shape(self._op.operands[0]))
-        units = self.extent
-        known = isinstance(elements, int) and isinstance(units, int)
-        return 40.0 * (elements / max(1, units) if known else 256)
+        elements, units = product(self._kernel.shape(self._op.operands[0])), self.extent
+        if not isinstance(elements, int) or not isinstance(units, int):
+            return 40.0 * 256
+        return 40.0 * elements / max(1, units)
 
     def emit(self, symbol: str) -> EmittedKernel:
         signature = self._kernel.signature(scratch=self.scratch > 0)
