@@ -21,6 +21,7 @@ from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.shapes import ShapeAnalysis
+from xcompile.dialects.nn.spatial import resolve_pads
 
 MARK = "xc.winograd"
 
@@ -59,33 +60,32 @@ def _edge(
     conv: Conv, analysis: ShapeAnalysis, target: Target, mode: Literal["off", "f2", "f4", "auto"]
 ) -> int:
     """The edge of the tiles, or 0 when the direct algorithm is to be used."""
-    problem = winograd_problem(conv, analysis)
+    problem = _winograd_problem(conv, analysis)
     if problem is None or not winograd.pays(problem, target, mode):
         return 0
     return winograd.heuristic(problem, target, mode).m
 
 
-def winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradProblem | None:
+def _winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradProblem | None:
     """The convolution as Winograd's algorithm takes it, or None."""
     n, c, h, w = analysis.shape(conv.x) if len(analysis.shape(conv.x)) == 4 else (0, 0, 0, 0)
-    weight, block = const_of(conv.w), block_of(conv.y.type)
-    parent = conv.operation.parent
-    if weight is None and (parent is None or parent.name != "kernel.func"):
+    shape, block = analysis.shape(conv.w), block_of(conv.y.type)
+    if const_of(conv.w) is None or block == 0:
         return None
-    shape = analysis.shape(conv.w)
-    if block == 0 or block_of(conv.x.type) != block or shape[2:] != (3, 3) or conv.groups != 1:
+    if block_of(conv.x.type) != block or shape[2:] != (3, 3) or conv.groups != 1:
         return None
     if set(conv.strides) != {1} or set(conv.dilations) != {1}:
         return None
-    pads = conv.pads if conv.auto_pad == "notset" else (1, 1, 1, 1)
+    # with stride 1 the padding does not depend on the size
+    (top, bottom), (left, right) = resolve_pads(
+        [1, 1], (3, 3), strides=(1, 1), dilations=(1, 1), pads=conv.pads, auto_pad=conv.auto_pad
+    )
+    pads = (top, left, bottom, right)
     if (
         not all(0 <= p <= 2 for p in pads)
         or not isinstance(c, int)
         or not isinstance(shape[0], int)
     ):
         return None
-    top, left, bottom, right = pads
     sizes = [d if isinstance(d, int) else "n" for d in (n, h, w)]
-    return winograd.WinogradProblem(
-        sizes[0], c, sizes[1], sizes[2], shape[0], block, (top, left, bottom, right)
-    )
+    return winograd.WinogradProblem(sizes[0], c, sizes[1], sizes[2], shape[0], block, pads)
