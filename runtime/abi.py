@@ -18,6 +18,12 @@ ABI_VERSION: Final = 1
 ALIGNMENT: Final = 64
 """Bytes: the arena, scratch, prepared data and weights start at multiples of it."""
 MAX_THREADS: Final = 256
+MAX_TENSORS: Final = 4096
+"""Inputs, and outputs, that a model may have."""
+MAX_RANK: Final = 64
+"""Axes of an input or output."""
+MAX_NAME: Final = 1 << 16
+"""Characters of the name of an input or output."""
 
 
 class Context(ctypes.Structure):
@@ -69,9 +75,6 @@ bits takes a byte of its own."""
 T = TypeVar("T")
 
 _MAX_JSON_BYTES = 16 << 20
-_MAX_TENSORS = 4096
-_MAX_RANK = 64
-_MAX_NAME = 1 << 16
 _MAX_BYTES = 1 << 46
 _MAX_LIST = 1 << 16
 _MAX_SLOTS = 1 << 24
@@ -250,7 +253,7 @@ def _manifest(value: dict[str, Any]) -> Manifest:
 
 
 def _specs(value: object, what: str) -> tuple[TensorSpec, ...]:
-    specs = _list(value, what, _MAX_TENSORS, _spec)
+    specs = _list(value, what, MAX_TENSORS, _spec)
     if len({spec.name for spec in specs}) != len(specs):
         raise _refuse(f"a name appears twice in {what}")
     return specs
@@ -263,8 +266,8 @@ def _spec(value: object, what: str) -> TensorSpec:
     dtype = _text(entry["dtype"], f"dtype in {what}", 64)
     if dtype not in DTYPE_CODES:
         raise _refuse(f"unknown dtype '{dtype}' in {what}")
-    dims = _list(entry["dims"], f"dims in {what}", _MAX_RANK, _dim)
-    return TensorSpec(_text(entry["name"], f"name in {what}", _MAX_NAME), dtype, dims)
+    dims = _list(entry["dims"], f"dims in {what}", MAX_RANK, _dim)
+    return TensorSpec(_text(entry["name"], f"name in {what}", MAX_NAME), dtype, dims)
 
 
 def _dim(value: object, what: str) -> str:

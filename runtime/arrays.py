@@ -100,6 +100,19 @@ class Port:
             raise RuntimeModelError("XC5003", f"{self.title}: {shorten(str(shape))} is too large")
         return size
 
+    def new(self, shape: Shape) -> AnyArray:
+        """A new array for an output of this shape.
+
+        Raises:
+            RuntimeModelError: XC5007 when the system has no such memory.
+        """
+        try:
+            return np.empty(shape, self.dtype)
+        except MemoryError:
+            size = self.byte_count(shape)
+            what = f"{self.title}: there is no memory for {size} bytes"
+            raise RuntimeModelError("XC5007", what) from None
+
     def writable(self, value: object, shape: Shape) -> AnyArray:
         """The value, when it is an array that a model can write its output of this shape into.
 

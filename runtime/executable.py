@@ -187,7 +187,7 @@ class Executable:
         addresses = [address_of(array) for array in arrays]
         if outputs is None:
             results = [
-                np.empty(shape, port.dtype)
+                port.new(shape)
                 for port, shape in zip(self._outputs, plan.output_shapes, strict=True)
             ]
             addresses += [address_of(array) for array in results]
@@ -292,7 +292,7 @@ class Executable:
                     "XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}"
                 )
         return [
-            np.empty(shape, port.dtype) if value is None else port.writable(value, shape)
+            port.new(shape) if value is None else port.writable(value, shape)
             for port, value, shape in zip(self._outputs, values, plan.output_shapes, strict=True)
         ]
 

@@ -69,6 +69,8 @@ def link_library(
             written, XC7006 when the installation has no runtime for the architecture.
     """
     _check_arguments(objects, manifest, architecture)
+    if path.exists() and not path.is_file():
+        raise CompileError("XC7001", f"'{path}' cannot be written: it is not a regular file")
     command = list(linker) if linker is not None else find_linker(architecture)
     try:
         runtime = native_library.runtime_object(architecture)

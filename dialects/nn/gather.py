@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim, product
+from xcompile.compiler.support.dims import Dim, known_positive, minimum, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
 from xcompile.dialects.nn.numeric import to_integer
 
@@ -27,6 +27,13 @@ def checked(indices: np.ndarray, size: int) -> np.ndarray:
 def _along(axis: int, size: int, rank: int) -> np.ndarray:
     """0 to size-1 along one axis of `rank`, the others of size 1."""
     return np.arange(size, dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+def _require_elements(sizes: Sizes, size: Dim, indices: Shape, axis: int) -> None:
+    """A check that an axis which is indexed has elements, unless there are no indices."""
+    if not known_positive(size):
+        missing = (1 - minimum(size, 1)) * minimum(product(indices), 1)
+        sizes.equal(missing, 0, f"axis {axis} of size {size} is indexed and must not be empty")
 
 
 class Indexed(NnOp):
@@ -51,6 +58,7 @@ class Gather(Indexed):
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = sizes.shape(self.x)
         axis = axis_of(self, self.axis, len(shape))
+        _require_elements(sizes, shape[axis], sizes.shape(self.indices), axis)
         return [(*shape[:axis], *sizes.shape(self.indices), *shape[axis + 1 :])]
 
     def content(self, sizes: Sizes) -> Shape | None:
@@ -74,9 +82,10 @@ class GatherElements(Indexed):
     axis: int = 0
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        axis_of(self, self.axis, rank_of(self.x))
+        axis = axis_of(self, self.axis, rank_of(self.x))
         if rank_of(self.x) != rank_of(self.indices):
             raise self.error("XC2003", "the operand and the indices differ in rank")
+        _require_elements(sizes, sizes.shape(self.x)[axis], sizes.shape(self.indices), axis)
         return [sizes.shape(self.indices)]
 
     def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -110,6 +119,8 @@ class GatherND(Indexed):
             raise self.error(
                 "XC2007", f"{depth} indices and {batch} batch axes do not fit {len(shape)} axes"
             )
+        for axis in range(batch, batch + depth):
+            _require_elements(sizes, shape[axis], indices[:-1], axis)
         paired: list[Dim] = [
             sizes.equal(a, b, "batch axes of operand and indices")
             for a, b in zip(shape[:batch], indices[:batch], strict=True)

@@ -28,9 +28,12 @@ from xcompile.dialects.nn.base import (
 _UNLIMITED = 2**31 - 1
 """Ends from here on mean "to the last": exporters write the greatest int32 or int64."""
 
+MOST_PARTS = 32
+"""Operands that a concatenation should have at most; more are joined in groups, since code is made for each."""
+
 
 _LONGEST = 1 << 48
-"""Steps from here on leave any axis at once."""
+"""Starts, ends and steps from here on leave any axis at once; sums with smaller ones stay in 64 bits."""
 
 
 @nn.op("concat")
@@ -167,8 +170,8 @@ class Slice(NnOp):
                 return None
             if step == 0:
                 raise self.error("XC2007", "the step of a slice must not be 0")
-            step = max(-_LONGEST, min(step, _LONGEST))  # sums with the step stay in 64 bits
-            found.append((axis_of(self, axis, rank_of(self.x)), start, end, step))
+            bounded = (_bounded(start), _bounded(end), max(-_LONGEST, min(step, _LONGEST)))
+            found.append((axis_of(self, axis, rank_of(self.x)), *bounded))
         if len({axis for axis, *_ in found}) < len(found):
             raise self.error("XC2007", "a slice names an axis twice")
         return found
@@ -239,6 +242,11 @@ def _counts_from_back(sizes: Sizes, bound: Dim) -> bool:
     return False
 
 
+def _bounded(bound: Dim) -> Dim:
+    """The start or end, no farther away than any tensor is long, so that arithmetic on it does not overflow."""
+    return max(-_LONGEST, min(bound, _LONGEST)) if isinstance(bound, int) else bound
+
+
 def _unlimited(bound: Dim) -> bool:
     return isinstance(bound, int) and bound >= _UNLIMITED
 
@@ -285,7 +293,14 @@ class Pad(NnOp):
             raise self.error("XC2004", f"{len(pads)} pads for {len(axes)} axes")
         for i, axis in enumerate(a for a in axes if isinstance(a, int)):
             at = axis_of(self, axis, len(shape))
-            shape[at] = shape[at] + pads[i] + pads[i + len(axes)]
+            before, after = pads[i], pads[i + len(axes)]
+            kept = shape[at] + minimum(before, 0) + minimum(after, 0)
+            if self.mode != "constant" and (before, after) != (0, 0) and not known_positive(kept):
+                what = (
+                    f"axis {at}, of which {kept} elements are left, is padded with its own elements"
+                )
+                sizes.equal(minimum(kept, 1), 1, what)
+            shape[at] = shape[at] + before + after
             if known_positive(-shape[at]):
                 raise self.error("XC2008", f"axis {at} is cropped to {shape[at]} elements")
         return [tuple(shape)]

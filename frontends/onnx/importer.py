@@ -13,6 +13,7 @@ Every op's location is the name of its node ("Conv_17", or the op type and the p
 node has no name).
 """
 
+import itertools
 import keyword
 import os
 import re
@@ -36,6 +37,7 @@ from xcompile.frontends.onnx.registry import close_names, find_converter, load_c
 from xcompile.frontends.onnx.schemas import check_dtypes, check_node
 from xcompile.frontends.onnx.tensors import dtype_name, element_count
 from xcompile.frontends.onnx.values import Values
+from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
 
 _NODES_NAMED = 5
 """Nodes that the report of unsupported ops names for each op."""
@@ -103,6 +105,7 @@ class _Importer:
         self._values = Values(graph, module.weights, external)
 
     def run(self) -> None:
+        self._check_limits()
         shapes = self._input_shapes()
         dtypes = [self._input_dtype(info) for _, info in self._graph.inputs]
         types = [tensor_type(s, d) for s, d in zip(shapes, dtypes, strict=True)]
@@ -121,6 +124,18 @@ class _Importer:
             ir.FunctionType.get(types, [r.type for r in results])
         )
         self._set_names([",".join(map(str, shape)) for shape in shapes])
+
+    def _check_limits(self) -> None:
+        """What the runtime can describe: see `runtime.abi`."""
+        names = [[info.name for _, info in self._graph.inputs], [n for _, n in self._graph.outputs]]
+        ranks = [len(info.type.tensor_type.shape.dim) for _, info in self._graph.inputs]
+        for what, count, most in (
+            ("inputs or outputs", max(map(len, names)), MAX_TENSORS),
+            ("axes of an input", max(ranks, default=0), MAX_RANK),
+            ("characters in a name", max(map(len, itertools.chain(*names)), default=0), MAX_NAME),
+        ):
+            if count > most:
+                raise CompileError("XC1013", f"{count} {what}; there may be {most}")
 
     @cached_property
     def _read(self) -> frozenset[int]:

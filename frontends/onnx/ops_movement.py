@@ -104,6 +104,10 @@ def concat(node: NodeContext) -> list[Value]:
     if len(parts) == 1:
         node.axis(axis, node.rank(0))
         return parts
+    while len(parts) > slicing.MOST_PARTS:
+        starts = range(0, len(parts), slicing.MOST_PARTS)
+        groups = [parts[start : start + slicing.MOST_PARTS] for start in starts]
+        parts = [node.make(slicing.Concat, xs=group, axis=axis).y for group in groups]
     return [node.make(slicing.Concat, xs=parts, axis=axis).y]
 
 

@@ -7,7 +7,7 @@ from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.kinds import VIEWS
 from xcompile.dialects.nn.reshape import DataMovement, Expand, Reshape, Transpose
-from xcompile.dialects.nn.slicing import Concat, Pad, Slice, Split, Tile
+from xcompile.dialects.nn.slicing import MOST_PARTS, Concat, Pad, Slice, Split, Tile
 from xcompile.dialects.nn.unary import Cast
 from xcompile.passes.common.shapes import replace_by_operand, same_shape, shapes
 
@@ -188,6 +188,8 @@ class ConcatOfConcat(Pattern[Concat]):
                 flat.append(value)
         if len(flat) == len(op.xs):
             no_match("no operand is a concatenation for this one only")
+        if len(flat) > MOST_PARTS:
+            no_match(f"there would be {len(flat)} operands")
         rewriter.replace(op, rewriter.create(Concat, xs=flat, axis=op.axis))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from xcompile.compiler.codegen.job import EmittedModule
 from xcompile.compiler.codegen.program.program import Place, Program, Step
 from xcompile.compiler.support.dims import Dim, fold
+from xcompile.compiler.support.errors import CompileError
 
 STEPS_A_FUNCTION = 256
 """Launches in one native function at most."""
@@ -59,6 +60,8 @@ class _Writer:
         self.lines.append(text)
 
     def constant(self, value: int) -> str:
+        if not -(1 << 63) <= value < 1 << 63:
+            raise CompileError("XC2008", "a size of the model can never be less than 2^63 bytes")
         if value not in self._constants:
             name = f"%c{len(self._constants)}"
             self._head.append(f"{name} = llvm.mlir.constant({value} : i64) : i64")
