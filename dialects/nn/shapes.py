@@ -72,8 +72,7 @@ class _Sizes:
         except ValueError as error:
             raise CompileError("XC2005", f"{what}: {error}", node=self._node()) from error
         if 1 not in (a, b) and a != b:
-            apart = [maximum(d, -d) for d in (a - b, a - 1, b - 1)]
-            self._require(minimum(*apart), 0, f"{what}: {a} and {b} must be equal or one of them 1")
+            self._require_fit(a, b, what)
         return size
 
     def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
@@ -90,6 +89,11 @@ class _Sizes:
 
     def content(self, value: Value) -> Shape | None:
         raise NotImplementedError
+
+    def _require_fit(self, a: Dim, b: Dim, what: str) -> None:
+        """A check that two sizes broadcast."""
+        apart = [maximum(d, -d) for d in (a - b, a - 1, b - 1)]
+        self._require(minimum(*apart), 0, f"{what}: {a} and {b} must be equal or one of them 1")
 
     def _require(self, a: Dim, b: Dim, text: str) -> None:
         node = self._node()
@@ -251,6 +255,12 @@ class LocalSizes(_Sizes):
     def __init__(self) -> None:
         super().__init__()
         self._depth = 0
+
+    def _require(self, a: Dim, b: Dim, text: str) -> None:
+        """Nobody reads the checks of one op: they are those of the whole function, made later."""
+
+    def _require_fit(self, a: Dim, b: Dim, what: str) -> None:
+        """As `_require`."""
 
     def shape(self, value: Value) -> Shape:
         """The type's shape; a `?` is one symbol for each value and axis."""
