@@ -143,6 +143,13 @@ def test_scatters_join_updates_in_order(reduction, dtype):
     assert y.tolist() == wanted[reduction]
 
 
+def test_bools_are_scattered_as_disjunctions_and_conjunctions():
+    x, updates = np.array([True, True, False, False]), np.array([True, False, True, False])
+    for reduction, wanted in (("add", x | updates), ("mul", x & updates)):
+        y = run("ScatterElements", x, np.arange(4), updates, opset=18, reduction=reduction)
+        np.testing.assert_array_equal(y, wanted)
+
+
 # -- sizes -----------------------------------------------------------------------------------------
 
 

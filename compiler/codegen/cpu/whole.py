@@ -147,10 +147,12 @@ def is_whole(op: Op) -> bool:
 
 
 def _combine(slices: Slices, op: Any, old: Value, new: Value) -> Value:
-    """The old and the new value joined; 16-bit floats are rounded each time."""
+    """The old and the new value joined; 16-bit floats are rounded each time, the sum of bools is their disjunction."""
     if op.reduction == "none":
         return new
     dtype = dtype_of(op.x)
+    if dtype == "i1" and op.reduction == "add":
+        return slices.b.binary("arith.ori", old, new, 0, "i1")
     s = Scalars(slices.b, 0, wide(dtype))
     a, c = (convert(slices.b, v, dtype, s.dtype, 0) for v in (old, new))
     function = {"add": s.add, "mul": s.mul, "max": s.maximum, "min": s.minimum}[op.reduction]
