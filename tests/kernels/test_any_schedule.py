@@ -1,0 +1,109 @@
+"""Every schedule that a family calls legal gives the right numbers; convolutions have tests of their own.
+
+Problems are random, schedules are drawn from the whole space, so this runs in the full tier.
+"""
+
+import numpy as np
+import pytest
+
+from bench.blocked import CompiledWindow, from_blocked
+from bench.native import runnable_targets
+from tests.kernels import test_attention, test_contraction, test_rows, test_windows
+from xcompile.compiler.schedule import attention, contraction, depthwise, pool, rows
+from xcompile.compiler.schedule.window import Window
+from xcompile.compiler.target.target import Target
+
+pytestmark = pytest.mark.full
+
+TARGETS = [pytest.param(t, id=f"{t.lanes(32)} lanes") for t in runnable_targets()]
+
+
+def drawn(rng, schedules):
+    """One of all schedules, and how many there are."""
+    found = list(schedules)
+    return found[int(rng.integers(len(found)))], len(found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(60))
+def test_of_a_contraction(seed: int, target: Target) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.choice([1, 2, 5, 16, 33, 70])) for _ in range(3))
+    dtype = str(rng.choice(["f32", "f32", "f64"]))
+    orders = [[(0, 1), (1, 0)][int(rng.integers(2))] for _ in range(2)]
+    left = test_contraction.operand((m, k), orders[0], seed, dtype)
+    right = test_contraction.operand((k, n), orders[1], seed + 1, dtype)
+    constant = bool(rng.integers(2))
+    problem = contraction.ContractionProblem(
+        m, n, k, (), *map(test_contraction.element_strides, (left, right)), constant, dtype
+    )
+    schedule, _ = drawn(rng, contraction.space(problem, target))
+    threads = int(rng.integers(1, 5))
+    test_contraction.check(
+        target, left, right, constant=constant, threads=threads, schedule=schedule
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(25))
+def test_of_an_attention(seed: int, target: Target) -> None:
+    rng = np.random.default_rng(seed)
+    queries, keys, depth, values = (int(rng.choice([1, 3, 16, 40, 65])) for _ in range(4))
+    q, k, v = (
+        rng.standard_normal((2, *shape)).astype(np.float32)
+        for shape in ((queries, depth), (keys, depth), (keys, values))
+    )
+    mask = rng.standard_normal((1, 1, keys)).astype(np.float32) if rng.integers(2) else None
+    strides = test_attention.strides
+    shown = None if mask is None else strides(np.broadcast_to(mask, (2, queries, keys)))
+    problem = attention.AttentionProblem(
+        queries, keys, depth, values, (2,), strides(q), strides(k), strides(v), shown,
+        depth**-0.5, "nan", "f32",
+    )  # fmt: skip
+    schedule, count = drawn(rng, attention.space(problem, target))
+    assert count > 1
+    threads = int(rng.integers(1, 5))
+    test_attention.check(target, q, k, v, mask, threads=threads, schedule=schedule)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(60))
+def test_of_rows(seed: int, target: Target) -> None:
+    rng = np.random.default_rng(seed)
+    inner = int(rng.choice([1, 1, 2, 33, 64]))
+    kind = str(rng.choice(test_rows.ALONG if inner == 1 else test_rows.ACROSS))
+    shape = int(rng.integers(1, 5)), int(rng.choice([1, 7, 64, 150])), inner
+    problem = rows.RowProblem(kind, *shape, "f32", 1e-5)  # type: ignore[arg-type]
+    schedule, _ = drawn(rng, rows.space(problem, target))
+    x = test_rows.values(shape, kind).astype(np.float32)
+    got = test_rows.Compiled(problem, target, schedule)(x, threads=int(rng.integers(1, 5)))
+    np.testing.assert_allclose(got, test_rows.reference(problem, x), rtol=4e-5, atol=4e-6)
+
+
+def random_window(rng: np.random.Generator) -> Window:
+    kernel = tuple(map(int, rng.integers(1, 6, 2)))
+    strides, dilations = (tuple(map(int, rng.integers(1, 3, 2))) for _ in range(2))
+    pads = tuple(int(rng.integers(0, kernel[i % 2])) for i in range(4))
+    return Window(kernel, strides, pads, dilations)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(40))
+def test_of_depthwise_convolutions_and_pools(seed: int, target: Target) -> None:
+    rng = np.random.default_rng(seed)
+    window, channels = random_window(rng), int(rng.integers(1, 40))
+    h, w = map(int, rng.integers(12, 30, 2))
+    x = rng.standard_normal((2, channels, h, w)).astype(np.float32)
+    threads = int(rng.integers(1, 5))
+    if seed % 2:
+        problem = depthwise.DepthwiseProblem(2, channels, h, w, window)
+        weight = rng.standard_normal((channels, 1, *window.kernel)).astype(np.float32)
+        schedule, _ = drawn(rng, depthwise.space(problem, target))
+        got = CompiledWindow(problem, target, schedule)(x, weight, threads=threads)
+        want = test_windows.depthwise(x, weight, window)
+    else:
+        pooling = pool.PoolProblem(2, channels, h, w, "max" if seed % 4 else "average", window)
+        schedule, _ = drawn(rng, pool.space(pooling, target))
+        got = CompiledWindow(pooling, target, schedule)(x, threads=threads)
+        want = test_windows.pooled(x, pooling)
+    np.testing.assert_allclose(from_blocked(got, channels), want, rtol=2e-5, atol=2e-5)
