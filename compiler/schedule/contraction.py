@@ -22,6 +22,8 @@ from xcompile.compiler.schedule.window import Size, resolve
 Stride = int | str | None
 """Elements from one index to the next: an integer, a product of symbols, or None: as in a contiguous array."""
 
+MOST_PANEL_BYTES = 64 << 20
+"""Scratch memory that a thread may take for packing."""
 DOT_SUMS = 16
 """Interleaved partial sums of a dot product, whatever the vector length."""
 
@@ -127,6 +129,10 @@ class ContractionSchedule:
             raise ScheduleError("B is packed at compile time exactly when it is constant")
         if self.b == "direct" and problem.strides("b")[-1] != 1:
             raise ScheduleError("B can be read in place only where it is contiguous along n")
+        if panel_elements(problem, self, target) * problem.bits // 8 > MOST_PANEL_BYTES:
+            raise ScheduleError(
+                f"a panel of {self.k_block} rows is more than {MOST_PANEL_BYTES >> 20} MiB"
+            )
         return None
 
 
@@ -187,7 +193,8 @@ def panel_elements(
     lanes = target.lanes(problem.bits)
     if schedule.kind == "dot" or schedule.b != "pack":
         return 0
-    return ceil(schedule.k_block / lanes) * lanes * schedule.vectors * lanes
+    rows = schedule.k_block if isinstance(problem.k, str) else min(schedule.k_block, problem.k)
+    return ceil(rows / lanes) * lanes * schedule.vectors * lanes
 
 
 def partial_elements(problem: ContractionProblem, schedule: ContractionSchedule) -> int:

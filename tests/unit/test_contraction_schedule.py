@@ -136,3 +136,12 @@ def test_weights_are_packed_panel_by_panel_with_zeros_past_n() -> None:
     np.testing.assert_array_equal(packed[1, 0], weight[1, :, :16])
     np.testing.assert_array_equal(packed[1, 1, :, :4], weight[1, :, 16:])
     assert not packed[:, 1, :, 4:].any()
+
+
+def test_a_panel_is_no_longer_than_k_and_no_larger_than_scratch_memory_may_be() -> None:
+    schedule = replace(LEGAL, b="pack", k_block=1 << 30)
+    known, unknown = ContractionProblem(100, 384, 1536), ContractionProblem(100, 384, "d0")
+    schedule.check(known, AVX2)
+    assert contraction.scratch_bytes(known, schedule, AVX2) == 4 * 1536 * 16
+    with pytest.raises(ScheduleError, match="a panel of 1073741824 rows is more than 64 MiB"):
+        schedule.check(unknown, AVX2)
