@@ -193,7 +193,9 @@ def panel_elements(
     lanes = target.lanes(problem.bits)
     if schedule.kind == "dot" or schedule.b != "pack":
         return 0
-    rows = schedule.k_block if isinstance(problem.k, str) else min(schedule.k_block, problem.k)
+    rows = (
+        schedule.k_block if isinstance(problem.k, str) else max(1, min(schedule.k_block, problem.k))
+    )
     return ceil(rows / lanes) * lanes * schedule.vectors * lanes
 
 
