@@ -8,16 +8,21 @@
 
 Convolutions ask for blocked input and give blocked output; elementwise ops, pools and
 concatenations keep the layout of their operands; everything else reads row-major memory.
-`nn.relayout` stands where the two meet, once for each value.
+`nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
+two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
+the best of all choices.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.op import Op, Value, identity, view
 from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.support.dims import ceildiv, evaluate, product, symbols_of
+from xcompile.compiler.support.min_cut import Node, min_cut
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv
@@ -26,6 +31,13 @@ from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
 _POOLS = frozenset({"nn.max_pool", "nn.average_pool"})
+_BLOCKED, _PLAIN = "blocked", "plain"
+_UNBOUNDED = 1 << 80
+
+
+def _is_image(op: Op) -> bool:
+    """Whether the op makes one float32 tensor of four axes."""
+    return len(op.results) == 1 and rank_of(op.results[0]) == 4 and dtype_of(op.results[0]) == "f32"
 
 
 @dataclass(frozen=True)
@@ -51,14 +63,18 @@ class _Assignment:
         self._layout = f"NCHW{block}c"
         self._analysis = ShapeAnalysis(module.main, module.input_shapes())
         self._blocked: set[Value] = set()
+        self._labels: dict[int, bool] = {}
         self._converted: dict[Value, Value] = {}
 
     def run(self) -> None:
-        for operation in list(self._module.main.regions[0].blocks[0].operations):
+        operations = [o.operation for o in self._module.main.regions[0].blocks[0].operations]
+        self._labels = self._labelled(operations)
+        self._blocked = set()
+        for operation in operations:
             op = view(operation)
             wanted = self._wanted(op) if op is not None else None
             if op is None or wanted is None:
-                self._read_plain(operation.operation)
+                self._read_plain(operation)
                 continue
             for position, blocked in enumerate(wanted):
                 self._read(op.operation, position, blocked)
@@ -73,21 +89,25 @@ class _Assignment:
 
     def _wanted(self, op: Op) -> list[bool] | None:
         """Which operands `op` reads blocked when its result is blocked; None when it works on row-major memory."""
-        if len(op.results) != 1 or rank_of(op.results[0]) != 4 or dtype_of(op.results[0]) != "f32":
+        if not _is_image(op):
             return None
         if isinstance(op, Conv):
             return self._conv(op)
-        if op.NAME in _POOLS or self._is_global_mean(op):
-            return (
-                [True, *[False] * (len(op.operands) - 1)]
-                if op.operands[0] in self._blocked
-                else None
-            )
-        if is_elementwise(op.NAME):
-            return self._elementwise(op)
-        if op.NAME == "nn.concat":
-            return self._joined(op)
-        return self._resized(op) if op.NAME == "nn.resize" else None
+        first = bool(op.operands) and op.operands[0] in self._blocked
+        if self._is_global_mean(op):
+            return [True] if first else None
+        followers = self._followers(op)
+        if followers is not None:
+            read = zip(followers, op.operands, strict=True)
+            greedy = any(follows and v in self._blocked for follows, v in read)
+            return followers if self._label(op, greedy) else None
+        if op.NAME in _POOLS or self._keeps_channels(op):
+            return [True, *[False] * (len(op.operands) - 1)] if self._label(op, first) else None
+        return None
+
+    def _label(self, op: Op, greedy: bool) -> bool:
+        """Whether the result is blocked, where the op leaves that open; before that is decided, as its operands are."""
+        return self._labels.get(identity(op.operation), greedy)
 
     def _conv(self, conv: Conv) -> list[bool] | None:
         weight = const_of(conv.w)
@@ -110,27 +130,86 @@ class _Assignment:
         fields = op.attributes()
         return bool(fields["keepdims"]) and sorted(a % 4 for a in fields["axes"]) == [2, 3]
 
-    def _elementwise(self, op: Op) -> list[bool] | None:
+    def _followers(self, op: Op) -> list[bool] | None:
+        """Which operands of an elementwise op or concatenation have its layout, whichever that is.
+
+        None when the op has no choice. Conversions of parts of a concatenation read memory that would be read anyway.
+        """
+        if op.NAME == "nn.concat":
+            static = all(isinstance(self._analysis.shape(v)[1], int) for v in op.operands)
+            return [True] * len(op.operands) if static else None
+        if not is_elementwise(op.NAME) or any(dtype_of(v) != "f32" for v in op.operands):
+            return None
         shape = self._analysis.shape(op.results[0])
-        full = [self._analysis.shape(v) == shape and dtype_of(v) == "f32" for v in op.operands]
-        if not any(f and v in self._blocked for f, v in zip(full, op.operands, strict=True)):
-            return None
-        if any(dtype_of(v) != "f32" for v in op.operands):
-            return None
-        return full
+        full = [self._analysis.shape(v) == shape for v in op.operands]
+        return full if any(full) else None
 
-    def _joined(self, op: Op) -> list[bool] | None:
-        """A concatenation, blocked when one of its parts is: conversions of the others read memory anyway."""
-        blocked = any(v in self._blocked for v in op.operands)
-        static = all(isinstance(self._analysis.shape(v)[1], int) for v in op.operands)
-        return [True] * len(op.operands) if blocked and static else None
-
-    def _resized(self, op: Op) -> list[bool] | None:
-        """A resized image, when batch and channels stay as they are."""
+    def _keeps_channels(self, op: Op) -> bool:
+        """Whether the op resizes an image, and batch and channels stay as they are."""
+        if op.NAME != "nn.resize":
+            return False
         before, after = self._analysis.shape(op.operands[0]), self._analysis.shape(op.results[0])
-        if before[:2] != after[:2] or op.operands[0] not in self._blocked:
-            return None
-        return [True, *[False] * (len(op.operands) - 1)]
+        return before[:2] == after[:2]
+
+    # -- the choice ---------------------------------------------------------------------------
+
+    def _labelled(self, operations: Sequence[ir.Operation]) -> dict[int, bool]:
+        """For each op, whether its result is blocked, so that as few elements as possible are converted.
+
+        Two layouts are two sides of a cut. A value whose maker and readers are not all on one side is converted once,
+        which costs its elements; ops without a choice are the ends. Between equal choices, ops follow their operands.
+        """
+        labels: dict[int, bool] = {}
+        meeting: dict[Value, set[Node]] = {}
+        free: set[int] = set()
+        for operation in operations:
+            op, key = view(operation), identity(operation)
+            wanted = None if op is None else self._wanted(op)
+            followers = None if op is None or not _is_image(op) else self._followers(op)
+            labels[key] = wanted is not None
+            here: Node = _BLOCKED if wanted is not None else _PLAIN
+            if followers is not None:
+                here = key
+                free.add(key)
+            follows = followers or wanted or [False] * len(operation.operands)
+            for position, value in enumerate(operation.operands):
+                if position or op is None or not self._reads_either(op):
+                    meeting.setdefault(value, {_PLAIN}).add(here if follows[position] else _PLAIN)
+            if wanted is not None and op is not None and op.NAME != "nn.reduce_mean":
+                self._blocked.add(op.results[0])
+            for value in operation.results:
+                meeting[value] = {here if op is None or op.NAME != "nn.reduce_mean" else _PLAIN}
+        return labels | self._cut(meeting, labels, free)
+
+    def _reads_either(self, op: Op) -> bool:
+        """Whether the first operand may have any layout."""
+        if isinstance(op, Conv):
+            channels = self._analysis.shape(op.x)[1]
+            return isinstance(channels, int) and channels <= self._block and op.groups == 1
+        return self._is_global_mean(op)
+
+    def _cut(
+        self, meeting: Mapping[Value, set[Node]], labels: Mapping[int, bool], free: set[int]
+    ) -> dict[int, bool]:
+        edges: list[tuple[Node, Node, int]] = []
+        for number, (value, nodes) in enumerate(meeting.items()):
+            if len(nodes) > 1 and not nodes <= {_PLAIN, _BLOCKED}:
+                begin, end = ("begin", number), ("end", number)
+                edges.append((begin, end, self._elements(value) * (len(free) + 1)))
+                for node in nodes:
+                    edges += [(node, begin, _UNBOUNDED), (end, node, _UNBOUNDED)]
+        for key in free:
+            edges.append((_BLOCKED, key, 1) if labels[key] else (key, _PLAIN, 1))
+        side = min_cut(edges, _BLOCKED, _PLAIN)
+        return {key: key in side for key in free}
+
+    def _elements(self, value: Value) -> int:
+        """How many elements a value has in blocks; sizes that are not known count as 64."""
+        shape = list(self._analysis.shape(value))
+        if len(shape) > 1:
+            shape[1] = ceildiv(shape[1], self._block) * self._block
+        size = product(shape)
+        return evaluate(size, dict.fromkeys(symbols_of(size), 64))
 
     # -- conversions --------------------------------------------------------------------------
 
