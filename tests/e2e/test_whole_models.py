@@ -241,3 +241,22 @@ def test_a_run_leaves_the_interpreter_to_other_threads(pool):
         time.sleep(0.001)
     thread.join()
     assert len(ticks) >= 5
+
+
+@pytest.mark.parametrize("mode", ["off", "f2"])
+@pytest.mark.parametrize("target", ["x86-avx2", "cpu"])
+def test_lanes_beyond_the_channels_never_reach_a_result(pool, target, mode):
+    """Neither 1/0 nor what the arena held stands where a convolution multiplies by a zero weight."""
+    n = Network()
+    a = n("Reciprocal", n("Conv", "x", n.weight(5, 3, 1, 1)))
+    pooled = n("MaxPool", n("Reciprocal", a), kernel_shape=[2, 2], strides=[2, 2])
+    joined = n("Concat", n("Log", n("Exp", pooled)), n("Reciprocal", pooled), axis=1)
+    y = n("Conv", joined, n.weight(7, 10, 3, 3), pads=[1, 1, 1, 1])
+    model = n.model({"x": ("FLOAT", ["N", 3, 8, 8])}, {y: ("FLOAT", ["N", 7, 4, 4])})
+    edit = f"nn-choose-winograd{{mode={mode}}}"
+    compiled = xcompile.compile(model, target=target, passes=edit, pool=pool)
+    poisoned = compiled.artifact.load(poison=True)
+    x = image(2, size=8)
+    np.testing.assert_allclose(
+        poisoned.run([x])[y], reference(model, {"x": x})[0], rtol=1e-3, atol=1e-3
+    )
