@@ -34,8 +34,11 @@ def test_of_a_contraction(seed: int, target: Target) -> None:
     left = test_contraction.operand((m, k), orders[0], seed, dtype)
     right = test_contraction.operand((k, n), orders[1], seed + 1, dtype)
     constant = bool(rng.integers(2))
+    seen = [
+        np.broadcast_to(x, x.shape) for x in (left, right)
+    ]  # as `check` gives them to the kernel
     problem = contraction.ContractionProblem(
-        m, n, k, (), *map(test_contraction.element_strides, (left, right)), constant, dtype
+        m, n, k, (), *map(test_contraction.element_strides, seen), constant, dtype
     )
     schedule, _ = drawn(rng, contraction.space(problem, target))
     threads = int(rng.integers(1, 5))
