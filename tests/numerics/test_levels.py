@@ -74,3 +74,22 @@ def test_all_levels_agree(make, inputs, target):
         if machine.runs_on(xcompile.targets()["cpu"]):
             found = list(compiled.run(given).values())
             np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["squeezenet", "minilm", "resnet50"])
+def test_both_levels_of_a_real_model_agree(name):
+    from bench import corpus
+    from tests.e2e.test_corpus import MODELS
+
+    module, formed = (import_onnx(corpus.model(name)) for _ in range(2))
+    given = list(MODELS[name](2).values())
+    with formed.context, ir.Location.unknown():
+        refine_types(formed, formed.input_shapes())
+        context = PassContext(targets()["x86-avx2"])
+        run_pipeline(formed, parse_pipeline(default_pipeline(context.target), PIPELINES), context)
+        kernels = interpret_kernels(formed, given)
+    with module.context, ir.Location.unknown():
+        wanted = interpret(module, given)
+    for found, expected in zip(kernels, wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
