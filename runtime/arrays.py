@@ -156,7 +156,7 @@ class Port:
             device: int = exporter.__dlpack_device__()[0]
             if device in _CPU_DEVICES:
                 return np.from_dlpack(exporter)
-        except Exception as error:  # noqa: BLE001 (the array is anyone's class)
+        except Exception as error:
             what = f"{self.title}: {_type(cast('object', value))} cannot be read as an array"
             raise RuntimeModelError("XC5001", f"{what} ({shorten(str(error))})") from error
         raise RuntimeModelError(
