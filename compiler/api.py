@@ -6,20 +6,22 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xcompile.compiler.driver import Progress, Request, compile_module, finish
-from xcompile.compiler.isolation import plan_isolated
+from xcompile.compiler.artifact_cache import Slot
 from xcompile.compiler.model import CompiledModel
+from xcompile.compiler.request import Progress, Request
+from xcompile.compiler.source import facts_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import ISOLATE, THREADS, Options
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
-from xcompile.compiler.worker.pool import WorkerPool
-from xcompile.frontends.onnx.importer import import_onnx
 from xcompile.runtime.abi import is_prefix
 
 if TYPE_CHECKING:
     import onnx
+
+    from xcompile.compiler.artifact import Artifact
+    from xcompile.compiler.worker.pool import WorkerPool
 
 
 def compile(
@@ -34,9 +36,11 @@ def compile(
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-    pool: WorkerPool | None = None,
+    pool: "WorkerPool | None" = None,
 ) -> CompiledModel:
     """Compile a model.
+
+    A model that was compiled before, by equal code with equal options, comes from the cache at once.
 
     Args:
         model: an ONNX model: a path, the bytes of a file, or a parsed `ModelProto`.
@@ -82,15 +86,38 @@ def compile(
         prefix=prefix,
         options=given,
     )
+    slot = Slot(model, request)
+    artifact = slot.get()
+    if artifact is None:
+        artifact = _make(model, request, slot, progress, pool)
+    return CompiledModel(artifact, threads=most)
+
+
+def _make(
+    model: "str | PathLike[str] | bytes | onnx.ModelProto",
+    request: Request,
+    slot: Slot,
+    progress: Progress | None,
+    pool: "WorkerPool | None",
+) -> "Artifact":
+    """Compile. MLIR and ONNX are imported here: a model from the cache needs neither."""
+    from xcompile.compiler.driver import finish, plan_module
+    from xcompile.compiler.isolation import plan_isolated
+    from xcompile.frontends.onnx.importer import import_onnx
+
     if progress is not None:
         progress("import", 0, 1)
-    if files and given[ISOLATE]:
-        artifact = finish(*plan_isolated(model, request), request, progress, pool)
-        return CompiledModel(artifact, threads=most)
-    for file in files:
-        load_plugin(file)
-    artifact = compile_module(import_onnx(model), request, progress, pool)
-    return CompiledModel(artifact, threads=most)
+    if request.load and request.options[ISOLATE]:
+        artifact, jobs, external = plan_isolated(model, request)
+    else:
+        for path in request.load:
+            load_plugin(Path(path))
+        module = import_onnx(model)
+        artifact, jobs = plan_module(module, request, progress)
+        external = facts_of(module.external)
+    made = finish(artifact, jobs, request, progress, pool)
+    slot.put(made, external)
+    return made
 
 
 def _check_kinds(target: object, *pipelines: object) -> None:

@@ -42,7 +42,7 @@ class Artifact:
 
     manifest: Manifest
     objects: Mapping[str, bytes]
-    weights: bytes
+    weights: bytes | memoryview
     program: Program
     architecture: str
     kernels: Mapping[str, KernelFacts] = field(default_factory=dict[str, KernelFacts])

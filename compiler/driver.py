@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.artifact import Artifact, KernelFacts
@@ -15,10 +15,11 @@ from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.instruments import Verify
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import PASS_REGISTRY, Instrument, PassContext
+from xcompile.compiler.ir.passes import PASS_REGISTRY, PassContext
 from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
+from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.fingerprint import code_fingerprint
 from xcompile.compiler.support.options import CACHE, JOBS, VERIFY_EACH, WORKER_TIMEOUT, Options
 from xcompile.compiler.support.trace import TRACE
@@ -31,39 +32,13 @@ from xcompile.runtime.errors import shorten
 
 assert _passes.PASSES
 _TEXT_LIMIT = 1000
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done ("import", "passes", "kernels"), how many are done, and of how many."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to compile for, and how.
-
-    Attributes:
-        target: the machine.
-        pipeline: pipeline text; the target's default when empty.
-        passes: edits of the pipeline, see `compiler.ir.pipeline`.
-        prefix: of the model's symbols.
-        explain: passes that should say why they did not fire.
-        load: Python files that add passes; workers load them too.
-        options: everything else.
-        instruments: who watches the passes, besides verification.
-    """
-
-    target: Target
-    pipeline: str = ""
-    passes: str = ""
-    prefix: str = "model"
-    explain: frozenset[str] = frozenset()
-    load: tuple[str, ...] = ()
-    options: Options = field(default_factory=Options)
-    instruments: tuple[Instrument, ...] = ()
-
-    def resolved(self) -> Pipeline:
-        """The pipeline with its edits."""
-        text = self.pipeline or default_pipeline(self.target)
-        made = parse_pipeline(text, PIPELINES)
-        return made.edited(self.passes, PIPELINES) if self.passes else made
+def resolved_pipeline(request: Request) -> Pipeline:
+    """The request's pipeline with its edits."""
+    text = request.pipeline or default_pipeline(request.target)
+    made = parse_pipeline(text, PIPELINES)
+    return made.edited(request.passes, PIPELINES) if request.passes else made
 
 
 def compile_module(
@@ -108,7 +83,7 @@ def plan_module(
             progress("passes", 0, 1)
         watching = [Verify(each=request.options[VERIFY_EACH]), *request.instruments]
         context = PassContext(request.target, request.explain, instruments=watching)
-        run_pipeline(module, request.resolved(), context)
+        run_pipeline(module, resolved_pipeline(request), context)
         TRACE.enter(None)
         built = build(module, request.target, request.prefix, checks)
     entry = _entry_job(built.program, request.target)
@@ -192,7 +167,7 @@ def _artifact(
         checks=tuple(_check_texts(program, inputs)),
         provenance={
             "model": module.name,
-            "pipeline": str(request.resolved()),
+            "pipeline": str(resolved_pipeline(request)),
             "program": hashlib.sha256(
                 json.dumps(program.to_json(), sort_keys=True).encode()
             ).hexdigest(),

@@ -21,9 +21,11 @@ from typing import Any
 from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program.program import Program
-from xcompile.compiler.driver import Request, plan_module
+from xcompile.compiler.driver import plan_module
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
+from xcompile.compiler.request import Request
+from xcompile.compiler.source import FileFacts, facts_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import VERIFY_EACH, WORKER_TIMEOUT, Options
 from xcompile.compiler.support.trace import TRACE, read
@@ -39,7 +41,7 @@ _ENDINGS = {"XC4001", "XC4002", "XC4003", "XC4004"}
 
 def plan_isolated(
     model: Any, request: Request, *, memory_bytes: int | None = None
-) -> tuple[Artifact, Mapping[str, Job]]:
+) -> tuple[Artifact, Mapping[str, Job], Mapping[str, FileFacts]]:
     """Do everything before the kernels in another process.
 
     Args:
@@ -48,7 +50,7 @@ def plan_isolated(
         memory_bytes: the largest address space of that process; the machine's memory, but at least 8 GiB, when None.
 
     Returns:
-        The artifact without objects, and the jobs that make them.
+        The artifact without objects, the jobs that make them, and what was read of external data.
 
     Raises:
         CompileError: as without isolation; XC3011 when a pass, pattern or verifier crashes, hangs or runs out of
@@ -69,7 +71,8 @@ def plan_isolated(
         answer: Any = outcome.metadata
         sys.stdout.write(answer["printed"])
         jobs = {name: Job.from_json(fields) for name, fields in answer["jobs"].items()}
-        return _artifact(answer, (folder / "weights").read_bytes()), jobs
+        external = {name: FileFacts(*facts) for name, facts in answer["external"].items()}
+        return _artifact(answer, (folder / "weights").read_bytes()), jobs, external
 
 
 def _job(model: Any, request: Request, folder: Path) -> Job:
@@ -128,6 +131,7 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "architecture": artifact.architecture,
         "explanations": list(artifact.explanations),
+        "external": facts_of(module.external),
         "jobs": {name: job.to_json() for name, job in jobs.items()},
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
         "manifest": artifact.manifest.to_json(),

@@ -86,7 +86,7 @@ class _Measurement:
             list(artifact.objects.values()), native_library.symbols(), symbols
         )
         self._weights = AlignedMemory(max(len(artifact.weights), 1))
-        ctypes.memmove(self._weights.address, artifact.weights, len(artifact.weights))
+        self._weights.array[: len(artifact.weights)] = np.frombuffer(artifact.weights, np.uint8)
         self._memory = {
             "arena": AlignedMemory(max(self._size(program.arena), 1)),
             "prepared": AlignedMemory(max(program.prepared, 1)),

@@ -1,5 +1,6 @@
 """A module of the IR with what belongs to it: its context and its weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -18,11 +19,15 @@ class Module:
         module: the MLIR module; `@main` is the model's function.
         weights: the store that its constants refer to.
         name: the model's name, for reports.
+        external: the files that weights were read from, by their place in the model's folder.
     """
 
     module: ir.Module
     weights: WeightStore = field(default_factory=WeightStore)
     name: str = "model"
+    external: Mapping[str, memoryview | bytes] = field(
+        default_factory=dict[str, memoryview | bytes]
+    )
     _graveyard: Graveyard | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

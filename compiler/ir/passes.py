@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.rewrite import Pattern, RewriteStats, apply_patterns
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.fingerprint import note_extension
 from xcompile.compiler.target.target import Target
 
 
@@ -162,6 +163,8 @@ class PassRegistry:
 
     def add(self, entries: Mapping[str, str]) -> None:
         """Add lazy entries."""
+        for entry in entries.values():
+            note_extension(entry.partition(":")[0])
         self._entries.update(entries)
 
     def register(self, cls: type[Pass]) -> type[Pass]:
@@ -177,6 +180,7 @@ class PassRegistry:
                 "XC3009", f"the pass {cls.__name__} has the name '{cls.NAME}'",
                 help="names are words of letters and digits joined by '-'",
             )  # fmt: skip
+        note_extension(cls.__module__)
         self._entries[cls.NAME] = cls
         return cls
 

@@ -1,8 +1,9 @@
-"""A digest of all code that decides what machine code comes out: part of every cache key."""
+"""Digests of all code that decides what comes out of a compile: part of every cache key."""
 
 import hashlib
 import importlib.util
 import platform
+from collections.abc import Collection
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +19,15 @@ _FOLDERS = (
     "dialects",
 )
 _DISTRIBUTIONS = ("torch-mlir", "llvmlite", "numpy", "ml_dtypes")
+PLUGIN_PREFIX = "xcompile_plugin_"
+"""How the names of modules loaded by path begin; a digest of the content follows."""
+
+_extensions: dict[str, None] = {}
 
 
 @cache
 def code_fingerprint() -> str:
-    """Return the digest, in hexadecimal, of our sources and of the versions of what they stand on."""
+    """Return the digest, in hexadecimal, of what makes code of kernels: our sources and what they stand on."""
     root = Path(xcompile.__file__).parent
     digest = hashlib.sha256()
     for folder in _FOLDERS:
@@ -31,6 +36,42 @@ def code_fingerprint() -> str:
         digest.update(f"{name} {metadata.version(name)}\n".encode())
     digest.update(platform.python_version().encode())
     return digest.hexdigest()
+
+
+@cache
+def compiler_fingerprint() -> str:
+    """Return the digest, in hexadecimal, of what makes an artifact of a model: the whole package, and ONNX."""
+    root = Path(xcompile.__file__).parent
+    digest = hashlib.sha256(code_fingerprint().encode())
+    for folder in ("compiler", "frontends", "passes", "runtime"):
+        digest.update(folder_digest(root / folder))
+    digest.update(f"{xcompile.__version__} {metadata.version('onnx')}".encode())
+    return digest.hexdigest()
+
+
+def note_extension(module: str) -> None:
+    """Record that a module took part in compiles from now on, by a pass or a converter of its own."""
+    if not module.startswith("xcompile."):
+        _extensions.setdefault(module)
+
+
+def extensions_fingerprint(known: Collection[str]) -> str | None:
+    """Return a digest of the code of others that takes part in compiles, without the modules in `known`.
+
+    None when the source of some module is not at hand: what it does can't be part of a key then.
+    """
+    digest = hashlib.sha256()
+    for module in sorted(_extensions.keys() - known):
+        content = module if is_plugin(module) else package_fingerprint(module)
+        if not content:
+            return None
+        digest.update(f"{module} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def is_plugin(module: str) -> bool:
+    """Whether a module is a file loaded by path, whose name has a digest of its content."""
+    return module.startswith(PLUGIN_PREFIX)
 
 
 @cache

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.fingerprint import PLUGIN_PREFIX
 
 
 def plugin_module_name(path: Path) -> str:
@@ -22,7 +23,7 @@ def plugin_module_name(path: Path) -> str:
     except OSError as error:
         raise CompileError("XC3009", f"{path} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + content).hexdigest()[:16]
-    return f"xcompile_plugin_{digest}_{path.stem}"
+    return f"{PLUGIN_PREFIX}{digest}_{path.stem}"
 
 
 def load_plugin(path: Path) -> ModuleType:

@@ -45,6 +45,10 @@ class ExternalData:
             )
         return memoryview(data)[offset : offset + nbytes]
 
+    def files(self) -> dict[str, memoryview | bytes]:
+        """The files that were read so far, by their location."""
+        return {location: memoryview(data) for location, (data, _) in self._maps.items()}
+
     def _open(self, name: str, location: str) -> tuple[mmap.mmap | bytes, int]:
         if location not in self._maps:
             if self._folder is None:

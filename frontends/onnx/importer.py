@@ -69,7 +69,9 @@ def import_onnx(
         check_node(node)
     with context or new_context(), ir.Location.unknown():
         module = Module(ir.Module.create(), name=name or read.name)
-        _Importer(graph, module, ExternalData(read.folder)).run()
+        external = ExternalData(read.folder)
+        _Importer(graph, module, external).run()
+        module.external = external.files()
     return module
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from xcompile.compiler.ir.op import Value
+from xcompile.compiler.support.fingerprint import note_extension
 from xcompile.frontends.onnx.reader import canonical_domain
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def onnx_op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Convert
         versions = _TABLE.setdefault((canonical_domain(domain), name), {})
         if since in versions:
             raise ValueError(f"a converter of {name} since {since} is registered twice")
+        note_extension(convert.__module__)
         versions[since] = convert
         return convert
 
