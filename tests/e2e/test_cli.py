@@ -202,7 +202,8 @@ def test_a_pass_of_ones_own_is_loaded_inserted_and_given_options(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, plugin: Path
 ) -> None:
     edit = "+after(nn-assign-layout):my-announce;my-announce{word=greetings}"
-    text = output(capsys, DIGITS, "--load", plugin, "--passes", edit, "-o", tmp_path / "d.so")
+    words = [DIGITS, "--load", plugin, "--passes", edit, "--cache", tmp_path / "cache"]
+    text = output(capsys, *words, "-o", tmp_path / "d.so")
     assert text.startswith("greetings from a pass\n")
 
 
@@ -266,10 +267,10 @@ def test_debug_shows_the_traceback_too(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_fault_of_the_compiler_is_one_line_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("xcompile.frontends.onnx.importer.import_onnx", lambda _: 1 / 0)
-    assert failure(capsys, DIGITS) == (
+    assert failure(capsys, DIGITS, "--cache", tmp_path) == (
         "internal error: ZeroDivisionError: division by zero (help: --debug shows where)"
     )
 
@@ -587,13 +588,13 @@ def _children(pid: int) -> list[int]:
 
 
 def test_ctrl_c_at_any_moment_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xcompile.frontends.onnx.importer.import_onnx", interrupt)
-    assert execute([str(DIGITS)]) == 130
+    assert execute([str(DIGITS), "--cache", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
