@@ -18,7 +18,7 @@ ENDINGS = {
     "raise": "ZeroDivisionError: no such\\nthing",
     "exit": "failed: SystemExit: goodbye",
     "exit-at-once": "ended its process (exit status 7)",
-    "loop": "took longer than 6 s",
+    "loop": "took longer than 12 s",
     "segfault": "ended its process (SIGSEGV)",
     "abort": "ended its process (SIGABRT)",
     "memory": "MemoryError",
@@ -31,8 +31,8 @@ WHO = {
 }
 
 
-def failure(edits: str, file: Path = FILE) -> xcompile.CompileError:
-    options = Options({"worker-timeout": 6})
+def failure(edits: str, file: Path = FILE, *, how: str = "") -> xcompile.CompileError:
+    options = Options({"worker-timeout": 12 if how == "loop" else 60})
     request = Request(parse_target("cpu")[0], passes=edits, load=(str(file),), options=options)
     with pytest.raises(xcompile.CompileError) as caught:
         isolation.plan_isolated(DIGITS, request, memory_bytes=3 << 30)
@@ -48,7 +48,8 @@ CASES = [
 
 @pytest.mark.parametrize(("where", "how"), CASES)
 def test_a_hostile_pass_pattern_or_verifier_is_one_error(where: str, how: str) -> None:
-    error = failure(f"+after(nn-canonicalize):hostile-{where}{{how={how}}}")
+    edits = f"+after(nn-canonicalize):hostile-{where}{{how={how}}}"
+    error = failure(edits, how=how)
     assert ENDINGS[how] in str(error)
     assert WHO[where] in error.message
     assert error.pass_name == f"hostile-{where}"
@@ -62,13 +63,13 @@ def test_a_file_that_does_not_even_load_is_one_error(tmp_path: Path, how: str) -
     file.write_text(
         f"import ctypes\n{'ctypes.string_at(1)' if how == 'segfault' else 'while True: pass'}\n"
     )
-    error = failure("", file)
+    error = failure("", file, how=how)
     assert error.code == "XC3011"
     assert f"loading mine.py {ENDINGS[how]}" in error.message
 
 
 def test_a_pass_that_behaves_gives_the_same_model_as_in_this_process(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     edits = "+after(nn-canonicalize):hostile-pass"
     models = [
@@ -77,7 +78,7 @@ def test_a_pass_that_behaves_gives_the_same_model_as_in_this_process(
             load=[FILE],
             passes=edits,
             explain=["nn-conv-bias"],
-            options={"isolate": isolate},
+            options={"isolate": isolate, "cache": tmp_path / str(isolate)},
         )
         for isolate in (True, False)
     ]
