@@ -107,3 +107,54 @@ def test_errors_of_the_model_are_what_they_are_without_files() -> None:
             xcompile.compile(b"no model", load=load)
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
+
+
+MISTAKES = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xcompile.compiler.ir.passes import PASS_REGISTRY, PatternPass
+from xcompile.compiler.ir.rewrite import Pattern
+from xcompile.dialects.nn.conv import Conv
+
+
+def again(op, rewriter):
+    return rewriter.create(Conv, **op.operand_fields(), **op.attributes())
+
+
+class Mistaken(Pattern[Conv]):
+    def rewrite(self, op, rewriter):
+        HOW
+
+
+@PASS_REGISTRY.register
+@dataclass(frozen=True)
+class MistakenPass(PatternPass):
+    NAME: ClassVar[str] = "mistaken-pass"
+    PATTERNS: ClassVar = (Mistaken,)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "reason"),
+    [
+        ("return 7", "XC3004", "the pattern Mistaken returned a int"),
+        (
+            "rewriter.replace(op, again(op, rewriter)); again(op, rewriter)",
+            "XC3007",
+            "which Mistaken has replaced or erased",
+        ),
+        ("rewriter.replace(op, again(op, rewriter))", "XC3006", "patterns keep firing"),
+        ("[print('all work' * 99) for _ in range(9999)]; 1 / 0", "XC3004", "ZeroDivisionError"),
+    ],
+)
+def test_mistakes_of_patterns_are_told_as_in_one_process(
+    tmp_path: Path, how: str, code: str, reason: str
+) -> None:
+    file = tmp_path / "mistaken.py"
+    file.write_text(MISTAKES.replace("HOW", how))
+    error = failure("+after(nn-canonicalize):mistaken-pass", file)
+    assert error.code == code
+    assert reason in error.message
+    assert error.pass_name == "mistaken-pass"
+    assert error.node in ("conv1", "conv2")
