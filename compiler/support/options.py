@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import MAX_THREADS
@@ -32,6 +32,7 @@ class Option(Generic[T]):
         help: one sentence.
         affects_code: whether another value can give another artifact.
         shown_default: the default in words, where its value says too little.
+        optional: whether None, which no text means, is a value too; a default of None always is.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Option(Generic[T]):
     help: str
     affects_code: bool = False
     shown_default: str | None = None
+    optional: bool = False
 
     @property
     def variable(self) -> str:
@@ -56,8 +58,8 @@ class Option(Generic[T]):
         Raises:
             CompileError: XC6005, the value is not one of the option's.
         """
-        if value is None and self.default is None:
-            return self.default
+        if value is None and (self.optional or self.default is None):
+            return cast(T, None)
         try:
             return self.read(str(value))
         except ValueError as error:
@@ -128,6 +130,7 @@ CACHE: Final = Option[Path | None](
     _default_cache(),
     "the folder that keeps compiled kernels and models between runs",
     shown_default="`$XDG_CACHE_HOME/xcompile`, or `~/.cache/xcompile`",
+    optional=True,
 )
 CORPUS: Final = Option[Path | None](
     "corpus", folder, None, "a folder with models that tests and benchmarks use when it is given"

@@ -190,3 +190,14 @@ def test_a_cache_that_cannot_be_written_fails_no_compile(path: Path, tmp_path: P
     (tmp_path / "file").write_text("not a folder")
     options = {"cache": tmp_path / "file" / "cache"}
     assert xcompile.compile(path, options=options)(np.ones((1, 3), np.float32))[0, 0] == 3
+
+
+def test_without_a_cache_nothing_is_kept(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XCOMPILE_CACHE", str(folder / "cache"))
+    xcompile.compile(path, options={"cache": None})
+    assert list(folder.iterdir()) == []

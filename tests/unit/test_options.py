@@ -44,8 +44,9 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     assert Options()[WORKER_TIMEOUT] == 120
 
 
-def test_none_stands_for_a_default_of_none_only() -> None:
+def test_none_stands_for_a_default_of_none_and_for_no_cache() -> None:
     assert Options({"threads": None})[THREADS] is None
+    assert Options({"cache": None})[CACHE] is None
     with pytest.raises(CompileError, match="XC6005 option 'worker-timeout': 'None' is not"):
         Options({"worker-timeout": None})
 
