@@ -4,16 +4,19 @@ A pass is any Python code: it may loop for ever, eat all memory, or crash in nat
 (`load=`), the front end, the passes and the planning of kernels therefore run in a worker, whose death or lateness is
 one error that names pass, pattern and model node. Passes that a program registers itself, and compiles with
 instruments, which are objects of the calling process, run where they are.
+
+`run_isolated` is this process's side, `following` the other's; `compiler/opt.py` uses them too.
 """
 
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, facts_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import VERIFY_EACH, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.plugins import is_plugin
 from xcompile.compiler.support.trace import TRACE, read
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import WorkerPool
@@ -37,6 +41,9 @@ from xcompile.runtime.abi import Manifest
 _LEAST_MEMORY = 8 << 30
 _ENDINGS = {"XC4001", "XC4002", "XC4003", "XC4004"}
 """Codes by which a worker tells that a job has not come to an end of its own."""
+_PIPELINE = "// pipeline: "
+_NOTE, _MODULE = "note", "module.mlir"
+"""Files of the folder that the two processes share: what is going on, and the module that a user's pass was given."""
 
 
 def plan_isolated(
@@ -56,33 +63,72 @@ def plan_isolated(
         CompileError: as without isolation; XC3011 when a pass, pattern or verifier crashes, hangs or runs out of
             memory.
     """
-    seconds = request.options[WORKER_TIMEOUT]
-    memory = memory_bytes or max(
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _LEAST_MEMORY
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="xcompile-") as scratch,
-        WorkerPool(1, timeout_s=seconds, memory_limit_bytes=memory, keep_reproducers=False) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="xcompile-") as scratch:
         folder = Path(scratch)
-        (outcome,) = pool.outcomes([_job(model, request, folder)])
-        if isinstance(outcome, CompileError):
-            raise _blamed(outcome, read(folder / "note"), request, seconds)
-        answer: Any = outcome.metadata
-        sys.stdout.write(answer["printed"])
+        answer = run_isolated(
+            "xcompile.compiler.isolation:plan",
+            _payload(model, request, folder),
+            folder,
+            target=request.target,
+            load=request.load,
+            seconds=request.options[WORKER_TIMEOUT],
+            memory_bytes=memory_bytes,
+        )
         jobs = {name: Job.from_json(fields) for name, fields in answer["jobs"].items()}
         external = {name: FileFacts(*facts) for name, facts in answer["external"].items()}
         return _artifact(answer, (folder / "weights").read_bytes()), jobs, external
 
 
-def _job(model: Any, request: Request, folder: Path) -> Job:
+def run_isolated(
+    function: str,
+    payload: Mapping[str, Any],
+    folder: Path,
+    *,
+    target: Target,
+    load: Sequence[str],
+    seconds: float,
+    memory_bytes: int | None = None,
+) -> Mapping[str, Any]:
+    """Call a function in another process, and print what was printed there.
+
+    Args:
+        function: "package.module:function"; it works inside of `following(folder)` and returns JSON values, "printed"
+            among them.
+        payload: its argument, JSON values; "folder" is added.
+        folder: empty, for what the two processes share.
+        target: the machine that passes ask about.
+        load: files that are executed in the other process first.
+        seconds: the longest it may take.
+        memory_bytes: see `plan_isolated`.
+
+    Raises:
+        CompileError: of the function; XC3011 when it does not come to an end of its own. It says where the module is
+            that a pass of a file failed on.
+    """
+    memory = memory_bytes or max(
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _LEAST_MEMORY
+    )
+    job = Job(
+        function, {**payload, "folder": str(folder)}, MachineSpec.of(target), load=tuple(load)
+    )
+    with WorkerPool(
+        1, timeout_s=seconds, memory_limit_bytes=memory, keep_reproducers=False
+    ) as pool:
+        (outcome,) = pool.outcomes([job])
+    if isinstance(outcome, CompileError):
+        error = _blamed(outcome, read(folder / _NOTE), load, seconds)
+        raise _with_reproducer(error, folder / _MODULE, load)
+    sys.stdout.write(outcome.metadata["printed"])
+    return outcome.metadata
+
+
+def _payload(model: Any, request: Request, folder: Path) -> dict[str, Any]:
     is_path = isinstance(model, str | os.PathLike)
     if not is_path:
         data = model if isinstance(model, bytes) else model.SerializeToString()
         (folder / "model").write_bytes(data)
-    payload = {
+    return {
         "model": os.fspath(model) if is_path else None,
-        "folder": str(folder),
         "target": request.target.to_json(),
         "pipeline": request.pipeline,
         "passes": request.passes,
@@ -91,34 +137,49 @@ def _job(model: Any, request: Request, folder: Path) -> Job:
         "load": list(request.load),
         "verify-each": request.options[VERIFY_EACH],
     }
-    machine = MachineSpec.of(request.target)
-    return Job("xcompile.compiler.isolation:plan", payload, machine, load=request.load)
 
 
-class _Follow(Instrument):
+class Follow(Instrument):
+    """Notes which pass runs; keeps the module that a pass of a user's file is given, and what it must keep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._kept = folder / _MODULE
+        self._interface: tuple[list[Any], int] | None = None
+
     def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
         TRACE.enter(pass_.NAME)
+        if is_plugin(type(pass_).__module__):
+            text = f"{_PIPELINE}{pass_}\n{module.text(locations=True)}"
+            self._kept.write_text(text, encoding="utf-8")
+            self._interface = _interface(module)
+
+    def after(self, pass_: Pass, module: Module, context: PassContext) -> None:
+        if is_plugin(type(pass_).__module__) and _interface(module) != self._interface:
+            raise CompileError("XC3005", "the pass has changed the model's inputs or outputs")
+        self._kept.unlink(missing_ok=True)
 
 
-def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What the worker does: read the model, run the passes, plan the kernels."""
-    folder = Path(payload["folder"])
-    TRACE.start(folder / "note")
-    request = Request(
-        target=Target.from_json(payload["target"]),
-        pipeline=payload["pipeline"],
-        passes=payload["passes"],
-        prefix=payload["prefix"],
-        explain=frozenset(payload["explain"]),
-        load=tuple(payload["load"]),
-        options=Options({"verify-each": payload["verify-each"]}),
-        instruments=(_Follow(),),
-    )
+def _interface(module: Module) -> tuple[list[Any], int] | None:
+    """The types of the inputs and the number of outputs; None where there is no `@main`."""
+    try:
+        main = module.main.type
+    except LookupError:
+        return None
+    return list(main.inputs), len(main.results)
+
+
+@contextmanager
+def following(folder: Path) -> Iterator[io.StringIO]:
+    """Meanwhile this process notes in `folder` what it does, and collects what is printed.
+
+    Yields:
+        What has been printed.
+    """
+    TRACE.start(folder / _NOTE)
     printed = io.StringIO()
     try:
         with redirect_stdout(printed):
-            module = import_onnx(payload["model"] or (folder / "model").read_bytes())
-            artifact, jobs = plan_module(module, request)
+            yield printed
     except CompileError:
         sys.stderr.write(printed.getvalue())
         raise
@@ -127,6 +188,24 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         raise
     finally:
         TRACE.stop()
+
+
+def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worker does: read the model, run the passes, plan the kernels."""
+    folder = Path(payload["folder"])
+    request = Request(
+        target=Target.from_json(payload["target"]),
+        pipeline=payload["pipeline"],
+        passes=payload["passes"],
+        prefix=payload["prefix"],
+        explain=frozenset(payload["explain"]),
+        load=tuple(payload["load"]),
+        options=Options({"verify-each": payload["verify-each"]}),
+        instruments=(Follow(folder),),
+    )
+    with following(folder) as printed:
+        module = import_onnx(payload["model"] or (folder / "model").read_bytes())
+        artifact, jobs = plan_module(module, request)
     (folder / "weights").write_bytes(artifact.weights)
     return {
         "architecture": artifact.architecture,
@@ -153,18 +232,31 @@ def _artifact(answer: Mapping[str, Any], weights: bytes) -> Artifact:
 
 
 def _blamed(
-    error: CompileError, note: Mapping[str, str | None], request: Request, seconds: float
+    error: CompileError, note: Mapping[str, str | None], load: Sequence[str], seconds: float
 ) -> CompileError:
     """The error, told as that of what was going on; an error of the compile itself stays as it is."""
     if error.code not in _ENDINGS or error.pass_name is not None:
         return error
-    files = ", ".join(Path(path).name for path in request.load)
+    files = ", ".join(Path(path).name for path in load)
     default = "the pass" if note.get("pass") else "the compile" if note else f"loading {files}"
     what = note.get("doing") or default
     return CompileError(
         "XC3011", f"{what} {_ending(error, seconds)}", node=note.get("node"), pass_name=note.get("pass"),
         help="set the option isolate to off to debug it in this process",
     )  # fmt: skip
+
+
+def _with_reproducer(error: CompileError, module: Path, load: Sequence[str]) -> CompileError:
+    """The error with a command that shows it again, if a pass of a user's file was at work."""
+    if module.exists():
+        text = module.read_text(encoding="utf-8")
+        kept = Path(tempfile.mkdtemp(prefix="xcompile-pass-")) / module.name
+        kept.write_text(f"// {error}\n{text}", encoding="utf-8")
+        words = [str(kept), *(f"--load={path}" for path in load)]
+        pipeline = text.partition("\n")[0].removeprefix(_PIPELINE)
+        where = f"to reproduce: xcompile opt {shlex.join([*words, f'--passes={pipeline}'])}"
+        error.help = f"{error.help}; {where}" if error.help else where
+    return error
 
 
 def _ending(error: CompileError, seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,25 +34,30 @@ def opt(
 
     Without --passes it is as the front end made it.
     """
-    from xcompile.compiler.ir.instruments import PrintIR, Verify
-    from xcompile.compiler.opt import optimize, optimize_module
-    from xcompile.compiler.support.plugins import load_plugin
+    from xcompile.compiler.opt import OptRequest
+    from xcompile.compiler.support.options import ISOLATE, WORKER_TIMEOUT, Options
+    from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
     from xcompile.compiler.target.registry import parse_target
 
-    for path in load or ():
-        load_plugin(path)
-    settings: dict[str, Any] = {
-        "explain": frozenset(explain or ()),
-        "locations": locations,
-        "instruments": [Verify(each=True), *([PrintIR("after-change")] if print_changes else [])],
-    }
-    machine = parse_target(target)[0]
-    if source == "-" or source.endswith(".mlir"):
-        print(optimize(_read(source), passes, machine, **settings), end="")
+    given, files = Options(), load or []
+    for path in files:
+        plugin_module_name(path)  # which tells a file that cannot be read
+    request = OptRequest(
+        text=_read(source) if source == "-" or source.endswith(".mlir") else None,
+        model=source,
+        pipeline=passes,
+        target=parse_target(target)[0],
+        explain=tuple(explain or ()),
+        locations=locations,
+        print_changes=print_changes,
+    )
+    if files and given[ISOLATE]:
+        paths = [str(path.resolve()) for path in files]
+        print(request.run_isolated(paths, given[WORKER_TIMEOUT]), end="")
         return
-    from xcompile.frontends.onnx.importer import import_onnx
-
-    print(optimize_module(import_onnx(source), passes, machine, **settings))
+    for path in files:
+        load_plugin(path)
+    print(request.run(), end="")
 
 
 def _read(source: str) -> str:

@@ -242,7 +242,10 @@ def make_pass(name: str, options: Mapping[str, str]) -> Pass:
     for key, option in known.items():
         if option.default is MISSING and option.default_factory is MISSING and key not in options:
             raise CompileError("XC3003", f"the pass {name} needs the option '{key}'")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise CompileError("XC3003", f"the pass {name} refuses its options: {error}") from error
 
 
 def _parse_option(name: str, key: str, text: str, hint: Any) -> Any:

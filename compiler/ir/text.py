@@ -10,6 +10,9 @@ from xcompile.compiler.support.errors import CompileError
 MOST_NESTING = 256
 """Brackets that may be open at once: MLIR's parser recurses, and ends the process when the stack does."""
 
+_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|->|[(\[{<]|[)\]}>]')
+"""Brackets, after what only looks like some: names of nodes are strings."""
+
 _PLACE = re.compile(r'loc\("-":(\d+):(\d+)')
 """A place in the text; the bindings do not give its numbers."""
 
@@ -21,12 +24,12 @@ def parse_module(text: str) -> Module:
         CompileError: XC2012 with line and column.
     """
     depth = 0
-    for character in text.replace("->", ""):
-        if character in "([{<":
+    for found in _BRACKET.finditer(text):
+        if found[0] in "([{<":
             depth += 1
             if depth > MOST_NESTING:
                 raise CompileError("XC2012", f"brackets are nested more than {MOST_NESTING} deep")
-        elif character in ")]}>":
+        elif found[0] in ")]}>":
             depth = max(depth - 1, 0)
     try:
         return Module(ir.Module.parse(text))

@@ -10,6 +10,11 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.fingerprint import PLUGIN_PREFIX
 
 
+def is_plugin(module: str) -> bool:
+    """Whether a module of this name was loaded from a user's file."""
+    return module.startswith(PLUGIN_PREFIX)
+
+
 def plugin_module_name(path: Path) -> str:
     """Return the name under which the file is imported: the same in every process for one path and content.
 

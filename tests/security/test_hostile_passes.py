@@ -1,5 +1,7 @@
 """Whatever a pass of a user's file does, it ends in one error line that names it, and this process lives."""
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +9,12 @@ import pytest
 
 import xcompile
 from xcompile.compiler import isolation
-from xcompile.compiler.driver import Request
+from xcompile.compiler.cli.main import execute
+from xcompile.compiler.driver import Request, plan_module
 from xcompile.compiler.support.options import Options
+from xcompile.compiler.support.plugins import load_plugin
 from xcompile.compiler.target.registry import parse_target
+from xcompile.frontends.onnx.importer import import_onnx
 
 FILE = Path(__file__).with_name("hostile_passes.py")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
@@ -23,6 +28,9 @@ ENDINGS = {
     "abort": "ended its process (SIGABRT)",
     "memory": "MemoryError",
     "recurse": "RecursionError",
+    "print": "that was a lot",
+    "no-module": "AttributeError",
+    "no-main": "the pass has changed the model's inputs or outputs",
 }
 WHO = {
     "pass": "the pass ",
@@ -109,52 +117,65 @@ def test_errors_of_the_model_are_what_they_are_without_files() -> None:
     assert texts[0] == texts[1]
 
 
-MISTAKES = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from xcompile.compiler.ir.passes import PASS_REGISTRY, PatternPass
-from xcompile.compiler.ir.rewrite import Pattern
-from xcompile.dialects.nn.conv import Conv
-
-
-def again(op, rewriter):
-    return rewriter.create(Conv, **op.operand_fields(), **op.attributes())
-
-
-class Mistaken(Pattern[Conv]):
-    def rewrite(self, op, rewriter):
-        HOW
-
-
-@PASS_REGISTRY.register
-@dataclass(frozen=True)
-class MistakenPass(PatternPass):
-    NAME: ClassVar[str] = "mistaken-pass"
-    PATTERNS: ClassVar = (Mistaken,)
-"""
-
-
 @pytest.mark.parametrize(
     ("how", "code", "reason"),
     [
-        ("return 7", "XC3004", "the pattern Mistaken returned a int"),
-        (
-            "rewriter.replace(op, again(op, rewriter)); again(op, rewriter)",
-            "XC3007",
-            "which Mistaken has replaced or erased",
-        ),
-        ("rewriter.replace(op, again(op, rewriter))", "XC3006", "patterns keep firing"),
-        ("[print('all work' * 99) for _ in range(9999)]; 1 / 0", "XC3004", "ZeroDivisionError"),
+        ("garbage", "XC3004", "the pattern Mistaken returned a int"),
+        ("gone", "XC3007", "which Mistaken has replaced or erased"),
+        ("ping-pong", "XC3006", "patterns keep firing"),
     ],
 )
-def test_mistakes_of_patterns_are_told_as_in_one_process(
-    tmp_path: Path, how: str, code: str, reason: str
-) -> None:
-    file = tmp_path / "mistaken.py"
-    file.write_text(MISTAKES.replace("HOW", how))
-    error = failure("+after(nn-canonicalize):mistaken-pass", file)
+def test_mistakes_of_patterns_are_told_as_in_one_process(how: str, code: str, reason: str) -> None:
+    error = failure(f"+after(nn-canonicalize):mistaken-pattern{{how={how}}}")
     assert error.code == code
     assert reason in error.message
-    assert error.pass_name == "mistaken-pass"
-    assert error.node in ("conv1", "conv2")
+    assert (error.pass_name, error.node) == ("mistaken-pattern", "conv2")
+
+
+def test_options_that_a_pass_refuses_are_an_error() -> None:
+    error = failure("+after(nn-canonicalize):mistaken-pattern{how=refuse}")
+    assert str(error) == "XC3003 the pass mistaken-pattern refuses its options: not that way"
+
+
+def test_a_pass_reads_weights_and_makes_new_ones_and_reasons_have_names_of_nodes() -> None:
+    edits = "+after(nn-canonicalize):double-weights;-nn-choose-winograd"
+    explain = frozenset({"double-weights"})
+    request = Request(parse_target("cpu")[0], passes=edits, load=(str(FILE),), explain=explain)
+    there, jobs, _ = isolation.plan_isolated(DIGITS, request)
+    load_plugin(FILE)
+    here, same_jobs = plan_module(import_onnx(DIGITS), request)
+    plain, _ = plan_module(import_onnx(DIGITS), replace(request, passes="-nn-choose-winograd"))
+    assert (there, jobs) == (here, same_jobs)
+    assert there.weights != plain.weights
+    for node in ("conv1", "conv2"):
+        assert f"double-weights: Doubles fired at '{node}'" in there.explanations
+
+
+# -- xcompile opt -----------------------------------------------------------------------------------
+
+
+def test_opt_survives_a_hostile_pass_and_its_own_command_shows_the_fault_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["opt", str(DIGITS), f"--load={FILE}", "--passes=hostile-pattern{how=segfault}"]
+    for _ in range(2):
+        assert execute(words) == 1
+        message = capsys.readouterr().err
+        assert "the pattern Misbehave ended its process (SIGSEGV), at node 'conv2'" in message
+        assert message.count("\n") == 1
+        words = shlex.split(message.rpartition("to reproduce: xcompile ")[2].rstrip(")\n"))
+    assert Path(words[1]).read_text().startswith("// XC3011 the pattern Misbehave")
+
+
+def test_opt_prints_the_same_in_both_processes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["opt", str(DIGITS), f"--load={FILE}", "--passes=hostile-pass,cse"]
+    words += ["--locations", "--print-changes", "--explain=*"]
+    texts = []
+    for isolate in ("1", "0"):
+        monkeypatch.setenv("XCOMPILE_ISOLATE", isolate)
+        assert execute(words) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("about to \n")

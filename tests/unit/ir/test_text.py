@@ -33,3 +33,10 @@ def test_deep_nesting_is_refused_before_it_overflows_the_parsers_stack() -> None
 
 def test_arrows_do_not_hide_the_nesting() -> None:
     assert "nested more than 256 deep" in error("(->" * 20_000)
+
+
+def test_brackets_in_names_of_nodes_do_not_count_and_do_not_hide_others() -> None:
+    text = chain("a").text(locations=True).replace('"n0"', f'"{"(" * 300}\\22 ["')
+    assert "((((" in text
+    assert parse_module(text).text(locations=True) == text
+    assert "nested more than 256 deep" in error('// "\n' + "module {" * 300 + '// "')
