@@ -177,7 +177,7 @@ def _is_file(path: Path, size: int, digest: str) -> bool:
 
 
 class Slot:
-    """The place that the artifact of one compile has in the cache.
+    """The place that the artifact of one compile has in the cache; without a folder or a key there is none.
 
     Args:
         source: the model.
@@ -185,14 +185,15 @@ class Slot:
     """
 
     def __init__(self, source: object, request: Request) -> None:
+        folder = request.options[CACHE]
         self._source = source
-        self._identity = identify(source)
-        folder, described = request.options[CACHE], request.key()
-        if folder is None or described is None or self._identity is None:
-            self._cache = self._key = None
-        else:
-            self._cache = ArtifactCache(folder / "models")
+        self._cache = ArtifactCache(folder / "models") if folder is not None else None
+        self._identity = identify(source) if folder is not None else None
+        described = request.key() if self._identity is not None else None
+        if self._identity is not None and described is not None:
             self._key = _digest(f"{self._identity.digest} {described}".encode())
+        else:
+            self._key = None
 
     def get(self) -> Artifact | None:
         """The artifact of an equal compile, if it was kept."""
