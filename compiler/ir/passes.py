@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.rewrite import Pattern, RewriteStats, apply_patterns
 from xcompile.compiler.support.errors import CompileError
-from xcompile.compiler.support.fingerprint import note_extension
+from xcompile.compiler.support.fingerprint import PASSES_GROUP, note_extension
 from xcompile.compiler.target.target import Target
 
 
@@ -193,7 +193,7 @@ class PassRegistry:
         """Add the passes that installed packages name in their entry points `xcompile.passes`."""
         if not self._discovered:
             self._discovered = True
-            for point in entry_points(group="xcompile.passes"):
+            for point in entry_points(group=PASSES_GROUP):
                 self._entries.setdefault(point.name, point.value)
 
     def get(self, name: str) -> type[Pass]:

@@ -22,6 +22,9 @@ _DISTRIBUTIONS = ("torch-mlir", "llvmlite", "numpy", "ml_dtypes")
 PLUGIN_PREFIX = "xcompile_plugin_"
 """How the names of modules loaded by path begin; a digest of the content follows."""
 
+PASSES_GROUP = "xcompile.passes"
+"""The entry points by which installed packages bring passes."""
+
 _extensions: dict[str, None] = {}
 
 
@@ -58,10 +61,12 @@ def note_extension(module: str) -> None:
 def extensions_fingerprint(known: Collection[str]) -> str | None:
     """Return a digest of the code of others that takes part in compiles, without the modules in `known`.
 
-    None when the source of some module is not at hand: what it does can't be part of a key then.
+    That is what has registered itself, and the passes of installed packages, which are found when a pipeline names
+    them. None when the source of some module is not at hand: what it does can't be part of a key then.
     """
-    digest = hashlib.sha256()
-    for module in sorted(_extensions.keys() - known):
+    points = sorted(metadata.entry_points(group=PASSES_GROUP), key=lambda point: point.name)
+    digest = hashlib.sha256("".join(f"{p.name} {p.value}\n" for p in points).encode())
+    for module in sorted({p.module for p in points} | (_extensions.keys() - known)):
         content = module if is_plugin(module) else package_fingerprint(module)
         if not content:
             return None

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import xcompile
 from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.ir.passes import PASS_REGISTRY, Pass
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.fingerprint import package_fingerprint
 from xcompile.compiler.worker.pool import WorkerPool
 
 ROOT = Path(__file__).parents[2]
@@ -183,6 +185,21 @@ def test_passes_whose_source_is_not_at_hand_are_not_remembered(
     assert is_warm(tmp_path / "cache", path)
     namespace = type("Unknown", (Pass,), {"NAME": "warm-unknown", "__module__": "__main__"})
     PASS_REGISTRY.register(namespace)
+    assert not is_warm(tmp_path / "cache", path)
+
+
+def test_passes_of_an_edited_package_are_another_compile(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "warm_package.py"
+    package.write_text("ONE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("warm-installed", "warm_package:Nothing", "xcompile.passes")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
+    xcompile.compile(path, options={"cache": tmp_path / "cache"})
+    assert is_warm(tmp_path / "cache", path)
+    package.write_text("ONE = 2\n")
+    package_fingerprint.cache_clear()
     assert not is_warm(tmp_path / "cache", path)
 
 
