@@ -29,6 +29,9 @@ from xcompile.dialects.kernel import Launch, View
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.passes import PASSES
+
+assert PASSES, "importing them registers them"
 
 _BARE = "import numpy; print(open('/proc/self/statm').read().split()[1])"
 _LOADED = (
