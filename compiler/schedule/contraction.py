@@ -24,6 +24,10 @@ Stride = int | str | None
 
 MOST_PANEL_BYTES = 64 << 20
 """Scratch memory that a thread may take for packing."""
+
+UNITS_A_CORE = 4
+"""Columns are cut so that there are this many units, as far as register tiles allow."""
+
 DOT_SUMS = 16
 """Interleaved partial sums of a dot product, whatever the vector length."""
 
@@ -297,7 +301,12 @@ def _blocks(
     if isinstance(problem.m, int):
         m_block = min(m_block, ceil(max(1, problem.m) / rows) * rows)
     panels = ceil(problem.n / width) if isinstance(problem.n, int) else 4
-    n_block = width * max(1, min(panels, 4 if not few_rows else max(1, panels // 32)))
+    most = 4 if not few_rows else max(1, panels // 32)
+    if target.cores > 1 and not few_rows:
+        blocks = ceil(problem.m / m_block) if isinstance(problem.m, int) else 1
+        images = prod(size for size in problem.batch if isinstance(size, int))
+        most = min(most, panels * blocks * images // (UNITS_A_CORE * target.cores))
+    n_block = width * max(1, min(panels, most))
     if few_rows and b == "direct":
         n_block = width * max(1, min(panels, 2048 // width))
     prefetch = 32 if b == "packed" and not few_rows else 0

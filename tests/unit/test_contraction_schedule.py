@@ -12,6 +12,7 @@ from xcompile.compiler.schedule.rows import RowProblem, RowSchedule
 from xcompile.compiler.schedule.schedule import ScheduleError, from_json, to_json
 from xcompile.compiler.support.dims import ceildiv, symbol
 from xcompile.compiler.target.registry import targets
+from xcompile.compiler.target.target import Target
 
 AVX2, AVX512, NEON = (targets()[name] for name in ("x86-avx2", "x86-avx512", "arm-neon"))
 PROBLEM = ContractionProblem("d0", 384, 1536, ("d1", 12), constant_b=True)
@@ -145,3 +146,20 @@ def test_a_panel_is_no_longer_than_k_and_no_larger_than_scratch_memory_may_be() 
     assert contraction.scratch_bytes(known, schedule, AVX2) == 4 * 1536 * 16
     with pytest.raises(ScheduleError, match="a panel of 1073741824 rows is more than 64 MiB"):
         schedule.check(unknown, AVX2)
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512, NEON], ids=lambda t: t.name)
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 384, 384), (128, 384, 1536), ("d0", 384, 384)])
+def test_all_cores_have_work_and_sums_do_not_depend_on_their_number(
+    m: int | str, n: int, k: int, target: Target
+) -> None:
+    problem = ContractionProblem(m, n, k, constant_b=True)
+    alone = contraction.heuristic(problem, replace(target, cores=1))
+    for cores in (2, 4):
+        several = replace(target, cores=cores)
+        chosen = contraction.heuristic(problem, several)
+        units = contraction.extent(problem, chosen, several, {"d0": 128})
+        rounds = -(-units // cores)
+        assert units >= 0.75 * rounds * cores
+        assert rounds >= 2
+        assert chosen == replace(alone, n_block=chosen.n_block)
