@@ -141,10 +141,11 @@ def _row(
     times, dropped = compare(runners, rounds, quiet=1.0 if noisy else QUIET)
     medians = {engine: 1e3 * statistics.median(found) for engine, found in times.items() if found}
     others = [ms for engine, ms in medians.items() if engine != "xcompile"]
-    ratio = medians["xcompile"] / min(others) if others and "xcompile" in medians else float("nan")
-    shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items())
+    ratio = medians["xcompile"] / min(others) if others and "xcompile" in medians else None
+    shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items()) or "no quiet round"
+    compared = "" if ratio is None else f"  | ours / best other {ratio:.2f}"
     print(
-        f"{name} threads {threads}: {shown}  | ours / best other {ratio:.2f}  ({dropped} rounds dropped)",
+        f"{name} threads {threads}: {shown}{compared}  ({dropped} rounds dropped)",
         flush=True,
     )
     return {
