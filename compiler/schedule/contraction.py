@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
+from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, resolve
 
 Stride = int | str | None
@@ -24,9 +24,6 @@ Stride = int | str | None
 
 MOST_PANEL_BYTES = 64 << 20
 """Scratch memory that a thread may take for packing."""
-
-UNITS_A_CORE = 4
-"""Columns are cut so that there are this many units, as far as register tiles allow."""
 
 DOT_SUMS = 16
 """Interleaved partial sums of a dot product, whatever the vector length."""

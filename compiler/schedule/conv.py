@@ -21,7 +21,7 @@ from xcompile.compiler.schedule.conv_problem import (
     flatten,
     panel_blocks,
 )
-from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
+from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import resolve
 
 __all__ = [
@@ -37,9 +37,6 @@ __all__ = [
     "space",
     "staged_floats",
 ]
-
-UNITS_A_CORE = 4
-"""The heuristic cuts images so that there are this many units, unless tiles would become small."""
 
 SMALL_TILE = 64
 """Smaller tiles load weights too often."""

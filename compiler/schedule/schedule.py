@@ -14,6 +14,9 @@ from xcompile.compiler.support.errors import CompileError
 
 T = TypeVar("T")
 
+UNITS_A_CORE = 4
+"""Heuristics cut a kernel's work into this many units a core, as far as its tiles allow."""
+
 
 class TargetNumbers(Protocol):
     """What schedules ask of a target: numbers and features, never its name."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
+from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
 from xcompile.compiler.support.dims import minimum
 
 Size = int | str
@@ -57,9 +57,6 @@ class Window:
 
 UNROLLED_COLUMNS = 5
 """The heuristic unrolls windows of at most this many columns."""
-
-UNITS_A_CORE = 4
-"""The heuristic cuts images into rows so that there are about this many units."""
 
 
 class BlockedWindow(Protocol):
