@@ -25,6 +25,9 @@ _EXPORTS = {
 needs no compiler).
 """
 
+_MODULES = {"zoo": "xcompile.frontends.onnx.zoo"}
+"""The modules it offers under names of their own."""
+
 __all__ = [
     "CompileError",
     "CompiledModel",
@@ -33,9 +36,11 @@ __all__ = [
     "compile",
     "load",
     "targets",
+    "zoo",
 ]
 
 if TYPE_CHECKING:
+    import xcompile.frontends.onnx.zoo as zoo
     from xcompile.compiler.api import compile
     from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.support.errors import CompileError
@@ -46,10 +51,12 @@ if TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*globals(), *_EXPORTS, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'xcompile' has no attribute '{name}'")
     return getattr(importlib.import_module(_EXPORTS[name]), name)

@@ -83,6 +83,11 @@ class _Sequence:
         return Scalars(self.b, 0, wide(dtype_of(self.op.x)))
 
     def write(self) -> None:
+        """The code of the sequence; what it reads is not known to the other direction's branch."""
+        with self.pull.scope():
+            self._write()
+
+    def _write(self) -> None:
         op, b, pull = self.op, self.b, self.pull
         steps = pull.shape(op.x)[0]
         length: Index = steps
