@@ -31,6 +31,16 @@ class NodeContext:
         self._location = ir.Location.name(node.name)
 
     @property
+    def node(self) -> Node:
+        """The node of the flat graph."""
+        return self._node
+
+    @property
+    def values(self) -> Values:
+        """All values of the graph."""
+        return self._values
+
+    @property
     def name(self) -> str:
         """The model's name for the node, or the op type and the position."""
         return self._node.name

@@ -37,6 +37,7 @@ class Node:
         inputs: values, `ABSENT` for omitted ones.
         outputs: values, `ABSENT` for omitted ones.
         attributes: the attributes' messages by name, references to a function's attributes resolved.
+        opsets: the version of each domain where the node stands.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Node:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     attributes: Mapping[str, onnx.AttributeProto]
+    opsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -212,6 +214,7 @@ class _Inliner:
             tuple(inputs),
             tuple(frame.scope[value] if value else ABSENT for value in proto.output),
             _attributes(proto, frame.attributes, name),
+            frame.opsets,
         )
         function = self._functions.get(_key(proto))
         if function is not None:
@@ -237,12 +240,13 @@ class _Inliner:
         inner = dict(scope)
         self._define_outputs(function.node, inner, call.name + "/")
         for formal, value in zip(function.output, call.outputs, strict=False):
+            if value == ABSENT:
+                continue
             if formal not in inner:
                 raise CompileError(
                     "XC1008", f"the output '{formal}' of '{function.name}' is never computed"
                 )
-            if value != ABSENT:
-                self._connect(inner, formal, value, formal in scope, call)
+            self._connect(inner, formal, value, formal in scope, call)
         attributes = {a.name: a for a in function.attribute_proto} | dict(call.attributes)
         versions = opsets(function.opset_import)
         return _Frame(iter(enumerate(function.node)), inner, attributes, versions, call.name + "/")

@@ -17,7 +17,6 @@ import itertools
 import keyword
 import os
 import re
-from collections.abc import Sequence
 from functools import cached_property
 
 import onnx
@@ -27,14 +26,13 @@ from xcompile.compiler.ir.mlir import func, ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.support.dims import Dim, symbol
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import dtype_of, tensor_type
-from xcompile.frontends.onnx.attributes import has_graph
-from xcompile.frontends.onnx.context import NodeContext
+from xcompile.dialects.nn.base import tensor_type
+from xcompile.frontends.onnx.conversion import convert_node, is_supported
 from xcompile.frontends.onnx.external import ExternalData
-from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, flatten
+from xcompile.frontends.onnx.graph import ABSENT, Graph, flatten
 from xcompile.frontends.onnx.reader import read_model
-from xcompile.frontends.onnx.registry import close_names, find_converter, load_converters
-from xcompile.frontends.onnx.schemas import check_dtypes, check_node
+from xcompile.frontends.onnx.registry import close_names, load_converters
+from xcompile.frontends.onnx.schemas import check_node
 from xcompile.frontends.onnx.tensors import dtype_name, element_count
 from xcompile.frontends.onnx.values import Values
 from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
@@ -79,7 +77,7 @@ def _check_supported(graph: Graph) -> None:
     """Report every op without a converter at once."""
     missing: dict[tuple[str, str, int], list[str]] = {}
     for node in graph.nodes:
-        if find_converter(node.domain, node.op, node.opset) is None or has_graph(node.attributes):
+        if not is_supported(node):
             missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
     if not missing:
         return
@@ -118,7 +116,7 @@ class _Importer:
             self._values.define(number, argument)
         with ir.InsertionPoint(block):
             for node in self._graph.nodes:
-                self._convert(node)
+                convert_node(node, self._values, self._read)
             unknown = ir.Location.unknown()
             results = [self._values.value(number, unknown) for number, _ in self._graph.outputs]
             func.ReturnOp(results)
@@ -144,30 +142,6 @@ class _Importer:
         """The numbers of the values that a node or an output reads."""
         inputs = (number for node in self._graph.nodes for number in node.inputs)
         return (frozenset(inputs) | {number for number, _ in self._graph.outputs}) - {ABSENT}
-
-    def _convert(self, node: Node) -> None:
-        convert = find_converter(node.domain, node.op, node.opset)
-        assert convert is not None, "unsupported ops were reported before"
-        context = NodeContext(node, self._values)
-        check_dtypes(
-            node,
-            [context.dtype(i) if context.has_input(i) else None for i in range(len(node.inputs))],
-        )
-        results: Sequence[ir.Value] = context.guarded(lambda: convert(context))
-        wanted = max((i + 1 for i, v in enumerate(node.outputs) if v in self._read), default=0)
-        if len(results) < wanted:
-            raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
-        for number, result in zip(node.outputs, results, strict=False):
-            if number != ABSENT:
-                self._check_size(result, context)
-                self._values.define(number, result)
-
-    def _check_size(self, value: ir.Value, context: NodeContext) -> None:
-        kind = ir.ShapedType(value.type)
-        static = [kind.get_dim_size(i) for i in range(kind.rank) if not kind.is_dynamic_dim(i)]
-        context.guarded(
-            lambda: element_count(static, dtype_of(value), f"a result of {context.op_type}")
-        )
 
     # -- inputs ---------------------------------------------------------------------------------
 

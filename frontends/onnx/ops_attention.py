@@ -1,6 +1,7 @@
 """Attention."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,16 +11,19 @@ from xcompile.dialects.nn.reshape import Reshape, Squeeze, Transpose
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.slicing import Concat
 from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.conversion import expand
 from xcompile.frontends.onnx.ops_conv import static_sizes
 from xcompile.frontends.onnx.registry import onnx_op
 
 
 @onnx_op("Attention", since=23)
-def attention(node: NodeContext) -> list[Value]:
+def attention(node: NodeContext) -> Sequence[Value | None]:
     """On operands of rank 3 the heads are split off first; past keys and values are put in front.
 
-    The scores (`qk_matmul_output`) are not given.
+    Where the scores (`qk_matmul_output`) are wanted the op is what its definition says.
     """
+    if node.has_output(3):
+        return expand(node)
     flat = node.rank(0) == 3
     q, k, v = (_heads(node, i) if flat else node.input(i) for i in range(3))
     if node.has_input(4) != node.has_input(5):

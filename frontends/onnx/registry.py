@@ -22,7 +22,7 @@ from xcompile.frontends.onnx.reader import canonical_domain
 if TYPE_CHECKING:
     from xcompile.frontends.onnx.context import NodeContext
 
-Converter = Callable[["NodeContext"], Sequence[Value]]
+Converter = Callable[["NodeContext"], Sequence[Value | None]]
 
 _TABLE: dict[tuple[str, str], dict[int, Converter]] = {}
 

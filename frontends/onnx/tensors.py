@@ -41,6 +41,8 @@ _NAMES: dict[int, str] = {
     _T.COMPLEX128: "complex<f64>",
 }
 
+_CODES = {name: code for code, name in _NAMES.items()}
+
 _FIELDS = {
     "f32": "float_data",
     "complex<f32>": "float_data",
@@ -72,6 +74,11 @@ def dtype_name(code: int, what: str) -> str:
     raise CompileError(
         "XC1012", f"{what} has the data type {names.get(code, code)}, which is not supported"
     )
+
+
+def onnx_dtype(name: str) -> int:
+    """The ONNX data type code of an element type."""
+    return _CODES[name]
 
 
 def element_count(dims: "list[int]", dtype: str, what: str) -> int:

@@ -28,6 +28,10 @@ class Values:
         self._values: dict[int, Value] = {}
         self._arrays: dict[int, np.ndarray] = {}
 
+    def inner(self, graph: Graph) -> "Values":
+        """The values of another graph of the same module, none of them defined."""
+        return Values(graph, self._weights, self.external)
+
     def define(self, number: int, value: Value) -> None:
         self._values[number] = value
 
