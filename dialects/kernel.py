@@ -23,7 +23,7 @@ from xcompile.compiler.ir.op import (
     view,
 )
 from xcompile.compiler.support.dims import Dim, broadcast_dims, parse
-from xcompile.dialects.nn.base import NnOp, Shape, Sizes
+from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, Sizes
 
 kernel = Dialect("kernel")
 
@@ -166,7 +166,13 @@ class KernelSizes:
     def broadcast(self, a: Dim, b: Dim, what: str) -> Dim:
         return broadcast_dims(a, b)
 
-    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[InnerShape]:
+        raise LookupError("a kernel has no regions")
+
+    def open(self, value: Value, axis: int) -> Dim:
+        raise LookupError("a kernel has no regions")
+
+    def is_open(self, value: Value, axis: int) -> bool:
         raise LookupError("a kernel has no regions")
 
 

@@ -31,6 +31,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from torch_mlir import dialects, ir
 
+from xcompile.compiler.ir.regions import Body
+
 Value = ir.Value
 Operand = Annotated[ir.Value, "operand"]
 Operands = Annotated[Sequence[ir.Value], "operands"]
@@ -135,9 +137,16 @@ class Op:
         result_types: Sequence[ir.Type],
         *,
         loc: ir.Location | None = None,
-        regions: int = 0,
+        bodies: Sequence[Body] = (),
     ) -> Self:
-        """Create the operation at the current insertion point from named operands and attributes."""
+        """Create the operation at the current insertion point from named operands and attributes.
+
+        Args:
+            fields: operands and attributes by name.
+            result_types: of all results, flat.
+            loc: the model nodes; the current location when None.
+            bodies: what becomes of the regions, in order; regions without are empty.
+        """
         unknown = fields.keys() - {f.name for f in cls.FIELDS}
         if unknown:
             raise TypeError(f"{cls.NAME} has no field {', '.join(sorted(unknown))}")
@@ -165,8 +174,10 @@ class Op:
             operands=operands,
             attributes=attributes,
             loc=loc,
-            regions=regions,
+            regions=sum(f.kind == "region" for f in cls.FIELDS),
         )
+        for region, body in zip(operation.regions, bodies, strict=False):
+            body.move_to(region)
         return cls(operation)
 
 

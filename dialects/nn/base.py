@@ -20,6 +20,9 @@ nn = Dialect("nn")
 
 Shape = tuple[Dim, ...]
 
+InnerShape = tuple[Dim | None, ...]
+"""A shape in a region, as seen from outside: None is a size that means nothing there."""
+
 
 class Sizes(Protocol):
     """What is known about values while shapes are inferred."""
@@ -51,8 +54,19 @@ class Sizes(Protocol):
         """The size where `a` and `b` meet by broadcasting (equal, or one is 1); checked like `equal`."""
         ...
 
-    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[InnerShape]:
         """Infer a region's block from the shapes of its arguments; the shapes that its terminator yields."""
+        ...
+
+    def open(self, value: Value, axis: int) -> Dim:
+        """The symbol of a size that is known when an op with regions runs: the same each time it is asked for.
+
+        `value` is a result of that op, or an argument of its block.
+        """
+        ...
+
+    def is_open(self, value: Value, axis: int) -> bool:
+        """Whether `open` has been asked for that axis."""
         ...
 
 

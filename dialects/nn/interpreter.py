@@ -2,7 +2,8 @@
 compared with.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import numpy as np
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.op import Op, Value, identity, view
+from xcompile.compiler.ir.regions import uses_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, numpy_dtype, rank_of
 from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.control import ControlOp
 
 
 def interpret(module: Module, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -55,22 +58,22 @@ def _uses(wanted: Sequence[Value]) -> dict[Value, int]:
     """How often each needed value is used by needed ops, the caller's wish being one use."""
     uses: dict[Value, int] = {}
     pending = list(wanted)
-    expanded: set[ir.Operation] = set()
+    expanded: set[int] = set()
     while pending:
         value = pending.pop()
         uses[value] = uses.get(value, 0) + 1
         owner = value.owner
-        if isinstance(owner, ir.Block) or owner.operation in expanded:
+        if isinstance(owner, ir.Block) or identity(owner.operation) in expanded:
             continue
-        expanded.add(owner.operation)
-        pending += list(owner.operation.operands)
+        expanded.add(identity(owner.operation))
+        pending += uses_of(owner.operation)
     return uses
 
 
 def _release(
     operation: ir.Operation, remaining: dict[Value, int], known: dict[Value, np.ndarray]
 ) -> None:
-    for operand in operation.operands:
+    for operand in uses_of(operation):
         remaining[operand] -= 1
         if remaining[operand] == 0:
             known.pop(operand, None)
@@ -96,8 +99,10 @@ def _check_shape(value: Value, array: np.ndarray, what: str, node: str | None) -
         )
 
 
-def execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndarray]) -> None:
-    """Compute the results of one nn op from the operands in `known`, and add them there.
+def execute(
+    operation: ir.Operation, module: Module, known: MutableMapping[Value, np.ndarray]
+) -> None:
+    """Compute the results of one nn op from the values in `known`, and add them there.
 
     Raises:
         CompileError: XC2011 when the op fails or gives what its type does not say.
@@ -111,7 +116,7 @@ def execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndarr
     else:
         try:
             with np.errstate(all="ignore"):  # infinities and NaN are results like others
-                results = op.reference(*_operands(op, known))
+                results = _results(op, module, known)
         except CompileError as error:
             error.node = error.node or node
             raise
@@ -129,6 +134,22 @@ def execute(operation: ir.Operation, module: Module, known: dict[Value, np.ndarr
         array = np.asarray(array)
         _check_shape(value, array, f"a result of {op.NAME}", node)
         known[value] = array
+
+
+def _results(op: NnOp, module: Module, known: MutableMapping[Value, np.ndarray]) -> Any:
+    operands = _operands(op, known)
+    if not isinstance(op, ControlOp):
+        return op.reference(*operands)
+
+    def run_block(block: ir.Block, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given: dict[Value, np.ndarray] = dict(zip(block.arguments, arguments, strict=True))
+        inside = ChainMap(given, known)
+        *body, last = [o.operation for o in block.operations]
+        for operation in body:
+            execute(operation, module, inside)
+        return [inside[v] for v in last.operands]
+
+    return op.run(run_block, *operands)
 
 
 def _operands(op: Op, known: Mapping[Value, np.ndarray]) -> list[Any]:

@@ -25,7 +25,7 @@ from xcompile.compiler.support.dims import (
     symbols_of,
 )
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import NnOp, Shape, check_sizes, dtype_of
+from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, check_sizes, dtype_of
 
 CONTENT_LIMIT = 64
 """Tensors of more elements are never followed as shape arithmetic."""
@@ -36,24 +36,49 @@ Check = tuple[Dim, Dim, str]
 """Two sizes that must be equal when the model runs, and what is wrong when they are not."""
 
 
+class _Scope:
+    """What is found out in one block."""
+
+    def __init__(self) -> None:
+        self.checks: dict[tuple[Dim, Dim], str] = {}
+        self.nonnegative: set[Dim] = set()
+
+
 class _Sizes:
     """What both kinds of inference share: new symbols, and checks between sizes."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
+        self._depths: dict[str, int] = {}
+        self._open: dict[tuple[Value, int], Dim] = {}
+        self._scopes: list[_Scope] = [_Scope()]
+        self._inner: dict[ir.Block, _Scope] = {}
         self._shapes: dict[Value, Shape] = {}
         self._contents: dict[Value, Shape | None] = {}
         self._current: ir.Operation | None = None
-        self._checks: dict[tuple[Dim, Dim], str] = {}
-        self._nonnegative: set[Dim] = set()
 
     def fresh(self, hint: str) -> Dim:
         """A new symbol: `hint` and a number."""
+        return self._new(hint, len(self._scopes))
+
+    def _new(self, hint: str, depth: int) -> Dim:
+        """A new symbol that means something in blocks so deep and deeper."""
         number = 0
-        while f"{hint}_{number}" in self._names:
+        while f"{hint}_{number}" in self._depths:
             number += 1
-        self._names.add(f"{hint}_{number}")
+        self._depths[f"{hint}_{number}"] = depth
         return symbol(f"{hint}_{number}")
+
+    def open(self, value: Value, axis: int) -> Dim:
+        """The symbol of a size that is known when an op with regions runs."""
+        if not self.is_open(value, axis):
+            inside = isinstance(value.owner, ir.Block)
+            depth = len(self._scopes) + 1 if inside else len(self._scopes)
+            self._open[value, axis] = self._new("carried" if inside else "result", depth)
+        return self._open[value, axis]
+
+    def is_open(self, value: Value, axis: int) -> bool:
+        """Whether `open` has been asked for that axis."""
+        return (value, axis) in self._open
 
     def equal(self, a: Dim, b: Dim, what: str) -> Dim:
         """The integer of the two if there is one, else the first; recorded as a check unless they are the same."""
@@ -75,14 +100,9 @@ class _Sizes:
             self._require_fit(a, b, what)
         return size
 
-    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[InnerShape]:
         """Infer a region's block; the shapes that its terminator yields."""
-        for argument, shape in zip(block.arguments, arguments, strict=True):
-            self._shapes[argument] = tuple(shape)
-        operations = list(block.operations)
-        for operation in operations:
-            self._visit(operation.operation)
-        return [self.shape(v) for v in operations[-1].operation.operands] if operations else []
+        raise NotImplementedError
 
     def shape(self, value: Value) -> Shape:
         raise NotImplementedError
@@ -96,14 +116,16 @@ class _Sizes:
         self._require(minimum(*apart), 0, f"{what}: {a} and {b} must be equal or one of them 1")
 
     def _require(self, a: Dim, b: Dim, text: str) -> None:
+        if any((a, b) in scope.checks for scope in self._scopes):
+            return
         node = self._node()
-        self._checks.setdefault((a, b), f"{text} (node '{node}')" if node else text)
+        self._scopes[-1].checks[a, b] = f"{text} (node '{node}')" if node else text
 
     def _require_nonnegative(self, op: NnOp, shape: Shape) -> None:
         """A check for each size that may turn out negative, such as a window's on a small image."""
         for size in shape:
-            if size not in self._nonnegative:
-                self._nonnegative.add(size)
+            if not any(size in scope.nonnegative for scope in self._scopes):
+                self._scopes[-1].nonnegative.add(size)
                 if not known_nonnegative(size):
                     text = f"a result of {op.NAME} would have a negative size, {size}"
                     self._require(minimum(size, 0), 0, text)
@@ -192,7 +214,7 @@ class ShapeAnalysis(_Sizes):
 
     Attributes:
         constraints: sizes that must be equal when the model runs, in the order found, and the text of the
-            error when they are not.
+            error when they are not. What only matters while a region runs is in `constraints_in`.
     """
 
     def __init__(self, function: func.FuncOp, argument_shapes: Sequence[Shape | None] = ()) -> None:
@@ -214,12 +236,40 @@ class ShapeAnalysis(_Sizes):
             own = self._of_type(argument, f"arg{position}") if shape is None else tuple(shape)
             shapes.append(self._agree(argument, own))
             for dim in shapes[-1]:
-                self._names.update(symbols_of(dim))
-        self.block(block, shapes)
+                self._depths.update(dict.fromkeys(symbols_of(dim), 0))
+        self._infer(block, shapes)
 
     @property
     def constraints(self) -> list[Check]:
-        return [(a, b, text) for (a, b), text in self._checks.items()]
+        return [(a, b, text) for (a, b), text in self._scopes[0].checks.items()]
+
+    def constraints_in(self, block: ir.Block) -> list[Check]:
+        """What must hold each time that a region's block runs, apart from what must hold around it."""
+        scope = self._inner.get(block) or _Scope()
+        return [(a, b, text) for (a, b), text in scope.checks.items()]
+
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[InnerShape]:
+        """Infer a region's block; the shapes that its terminator yields."""
+        self._scopes.append(_Scope())
+        try:
+            yielded = self._infer(block, arguments)
+        finally:
+            self._inner[block] = self._scopes.pop()
+        return [tuple(map(self._seen_outside, shape)) for shape in yielded]
+
+    def _infer(self, block: ir.Block, arguments: Sequence[Shape]) -> list[Shape]:
+        for argument, shape in zip(block.arguments, arguments, strict=True):
+            self._shapes[argument] = self._agree(argument, tuple(shape))
+        operations = [o.operation for o in block.operations]
+        for operation in operations:
+            self._visit(operation)
+        return [self.shape(v) for v in operations[-1].operands] if operations else []
+
+    def _seen_outside(self, dim: Dim) -> Dim | None:
+        """A size, or None where it has symbols of the block just left."""
+        depth = len(self._scopes)
+        inside = any(self._depths.get(name, 0) > depth for name in symbols_of(dim))
+        return None if inside else dim
 
     def shape(self, value: Value) -> Shape:
         """The size of each axis."""
@@ -267,6 +317,12 @@ class LocalSizes(_Sizes):
         if value not in self._shapes:
             self._shapes[value] = self._of_type(value, "size")
         return self._shapes[value]
+
+    def block(self, block: ir.Block, arguments: Sequence[Shape]) -> list[InnerShape]:
+        """The shapes that a block yields, by their types."""
+        operations = list(block.operations)
+        values = list(operations[-1].operation.operands) if operations else []
+        return [tuple(d if isinstance(d, int) else None for d in self.shape(v)) for v in values]
 
     def content(self, value: Value) -> Shape | None:
         """The elements of a small integer tensor, or None."""

@@ -283,7 +283,6 @@ def _func_text(
         made = Func.build(
             {"sym_name": "kernel", "arguments": tuple(arguments), "constants": constants},
             [],
-            regions=1,
         )
         block = ir.Block.create_at_start(
             made.operation.regions[0], types, [ir.Location.unknown()] * len(types)
