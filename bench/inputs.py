@@ -57,3 +57,126 @@ def tones(samples: int, rate: int, seed: int) -> np.ndarray:
 def token_ids(shape: tuple[int, ...], vocabulary: int, seed: int) -> np.ndarray:
     """Int64 ids in [3, vocabulary)."""
     return np.random.default_rng(seed).integers(3, vocabulary, shape)
+
+
+def spectra(frames: int, seed: int) -> np.ndarray:
+    """Float32 [frames, 257]: the logarithm of the spectrum of tones at 16 kHz, windows of 512 samples, divided by 20."""
+    sound = tones(256 * (frames + 1), 16000, seed)
+    windows = np.lib.stride_tricks.sliding_window_view(sound, 512)[::256][:frames]
+    amplitude = np.abs(np.fft.rfft(windows * np.hamming(513)[:-1]))
+    return (np.log(np.maximum(amplitude**2, 1e-12)) / 20).astype(np.float32)
+
+
+def brain_waves(windows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of 30 s at 250 Hz and their spectrograms.
+
+    Returns:
+        Float32 [windows, 1, 7500], of unit spread, with bursts of 13 Hz; and float32 [windows, 15, 7500], the strength of 15 bands
+        from 12 to 24 Hz, of unit spread.
+    """
+    random, t = np.random.default_rng(seed), np.arange(7500) / 250
+    signal = np.cumsum(random.normal(size=(windows, 7500)), axis=1) * 0.05
+    for row in signal:
+        row -= np.convolve(row, np.ones(250) / 250, mode="same")
+        for start in random.uniform(1, 28, 5):
+            row += 2 * np.exp(-(((t - start) / 0.4) ** 2)) * np.sin(2 * np.pi * 13 * t)
+    signal /= signal.std(axis=1, keepdims=True)
+    span = np.arange(-125, 125) / 250
+    bands = [
+        np.abs(
+            [
+                np.convolve(row, np.hanning(250) * np.exp(2j * np.pi * f * span), "same")
+                for row in signal
+            ]
+        )
+        for f in np.linspace(12, 24, 15)
+    ]
+    spectrogram = np.stack(bands, axis=1)
+    spectrogram = (spectrogram - spectrogram.mean()) / spectrogram.std()
+    return signal[:, None].astype(np.float32), spectrogram.astype(np.float32)
+
+
+def file_beginnings(count: int, seed: int) -> np.ndarray:
+    """Int32 [count, 2048]: the first and last 1,024 bytes of files, 256 where a file has none; text, tables and noise."""
+    random = np.random.default_rng(seed)
+    words = [
+        "def",
+        "return",
+        "import",
+        "the",
+        "of",
+        "{",
+        "}",
+        "\n",
+        "    ",
+        "<p>",
+        "</p>",
+        "0x1f",
+        "=",
+    ]
+    out = np.full((count, 2048), 256, np.int32)
+    for i, row in enumerate(out):
+        length = int(random.integers(200, 3000))
+        if i % 3 == 2:
+            data = random.integers(0, 256, length).astype(np.uint8)
+        else:
+            text = " ".join(random.choice(words, length)).encode()[:length]
+            data = np.frombuffer(text, np.uint8)
+        row[: min(length, 1024)] = data[:1024]
+        row[2048 - min(length, 1024) :] = data[-1024:]
+    return out
+
+
+def molecules(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Graphs like those of molecules: a tree with some rings closed, both directions of each edge.
+
+    Returns:
+        For all atoms: `feat` [atoms, 85] (properties and one-hot groups), the 8 first eigenvalues and eigenvectors of the graph's
+        Laplacian, and the chance of being back after 1 to 16 random steps; `edge_feat` [edges, 13]; `edge_index` int64 [2, edges];
+        `batch` int64 [atoms], the graph of each; `graph_slots` [count], zeros.
+    """
+    random = np.random.default_rng(seed)
+    parts: dict[str, list[np.ndarray]] = {}
+    first = 0
+    for graph in range(count):
+        found = _molecule(random, int(random.integers(9, 31)))
+        found["edge_index"] += first
+        first += len(found["feat"])
+        found["batch"] = np.full(len(found["feat"]), graph)
+        for name, value in found.items():
+            parts.setdefault(name, []).append(value)
+    axes = {"edge_index": 1}
+    made = {name: np.concatenate(v, axis=axes.get(name, 0)) for name, v in parts.items()}
+    return {**made, "graph_slots": np.zeros(count, np.float32)}
+
+
+def _molecule(random: np.random.Generator, atoms: int) -> dict[str, np.ndarray]:
+    joined = np.zeros((atoms, atoms))
+    for i in range(1, atoms):
+        j = int(random.integers(max(0, i - 3), i))
+        joined[i, j] = joined[j, i] = 1
+    for i in range(0, atoms - 5, 7):
+        joined[i, i + 5] = joined[i + 5, i] = 1
+    degree = joined.sum(axis=1)
+    values, vectors = np.linalg.eigh(np.diag(degree) - joined)
+    step, power, back = joined / degree, np.eye(atoms), []
+    for _ in range(16):
+        power = power @ step
+        back.append(np.diag(power))
+    edges = np.stack(np.nonzero(joined))
+    features = np.zeros((atoms, 85))
+    features[:, 0] = degree
+    features[:, 3:5] = random.integers(0, 2, (atoms, 2))
+    for low, high in ((5, 49), (49, 68), (68, 76), (76, 85)):
+        features[np.arange(atoms), random.integers(low, high, atoms)] = 1
+    bonds = np.zeros((edges.shape[1], 13))
+    bonds[np.arange(edges.shape[1]), (edges.sum(axis=0) * 7 + atoms) % 5] = 1
+    bonds[:, 12] = edges.min(axis=0) % 7 < 2
+    made = {
+        "feat": features,
+        "edge_feat": bonds,
+        "laplacian_eigvec": vectors[:, :8],
+        "laplacian_eigval": np.tile(values[:8], (atoms, 1)),
+        "rw_return_probs": np.stack(back, axis=1),
+    }
+    return {**{k: v.astype(np.float32) for k, v in made.items()}, "edge_index": edges}
