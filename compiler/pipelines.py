@@ -28,6 +28,7 @@ GRAPH_PASSES = ",".join(
         "nn-decompose-lp-norm",
         "nn-decompose-hardmax",
         "nn-decompose-lrn",
+        "nn-project-recurrent-inputs",
         "nn-fold-constants",
         "nn-canonicalize",
         "cse",

@@ -29,6 +29,7 @@ PASSES = {
     "nn-fuse-softmax": "xcompile.passes.nn.fuse_softmax:FuseSoftmax",
     "nn-fuse-attention": "xcompile.passes.nn.fuse_attention:FuseAttention",
     "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
+    "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
 }
 
 PASS_REGISTRY.add(PASSES)

@@ -3,6 +3,9 @@
 Shapes, with T steps, B sequences, I inputs, H hidden elements, D directions (2 when bidirectional) and
 G gates (rnn 1, gru 3, lstm 4): x [T, B, I], w [D, G·H, I], r [D, G·H, H], bias [D, 2·G·H] (those of w,
 then those of r), lengths [B], states [D, B, H].
+
+Without w a layer is the recurrent part alone: x [T, B, D·G·H] holds the products of the inputs with w and all biases
+that are added to them, and bias [D, G·H] is that of r, where it has to be apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +53,7 @@ class Recurrent(NnOp):
     """
 
     x: Operand
-    w: Operand
+    w: Operand | None
     r: Operand
     bias: Operand | None
     lengths: Operand | None
@@ -98,10 +101,12 @@ class Recurrent(NnOp):
         steps, batch, inputs = sizes.shape(self.x)
         directions, hidden = self.directions, self.hidden
         rows = self.GATES * hidden
+        if self.w is None:
+            sizes.equal(inputs, directions * rows, f"the sizes of {self.NAME}'s products")
         expected: dict[str, Shape] = {
             "w": (directions, rows, inputs),
             "r": (directions, rows, hidden),
-            "bias": (directions, 2 * rows),
+            "bias": (directions, rows if self.w is None else 2 * rows),
             "lengths": (batch,),
             "initial_h": (directions, batch, hidden),
             "initial_c": (directions, batch, hidden),
@@ -133,7 +138,7 @@ class Recurrent(NnOp):
     def evaluate(
         self,
         x: np.ndarray,
-        w: np.ndarray,
+        w: np.ndarray | None,
         r: np.ndarray,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
@@ -141,15 +146,13 @@ class Recurrent(NnOp):
     ) -> tuple[np.ndarray, ...]:
         """All results, each direction by itself."""
         steps, batch = x.shape[:2]
-        rows = self.GATES * self.hidden
         counts = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
         if batch and not 0 <= counts.min() <= counts.max() <= steps:
             raise CompileError("XC2011", f"a sequence length is outside 0 to {steps}")
         y = np.zeros((steps, self.directions, batch, self.hidden))
         last = [np.zeros((self.directions, batch, self.hidden)) for _ in states]
         for d in range(self.directions):
-            biases = np.zeros(2 * rows) if bias is None else widened(bias[d])
-            gates = widened(x) @ widened(w[d]).T + biases[:rows]
+            gates, ours = self._gates(d, x, w, bias)
             state: State = tuple(
                 np.zeros((batch, self.hidden)) if s is None else widened(s[d]) for s in states
             )
@@ -157,15 +160,25 @@ class Recurrent(NnOp):
             for t in range(steps):
                 live = (t < counts)[:, None]
                 place = np.maximum(counts - 1 - t, 0) if backward else np.full(batch, t)
-                new = self.step(
-                    d, gates[place, np.arange(batch)], state, widened(r[d]), biases[rows:]
-                )
+                new = self.step(d, gates[place, np.arange(batch)], state, widened(r[d]), ours)
                 state = tuple(np.where(live, n, s) for n, s in zip(new, state, strict=True))
                 here = np.flatnonzero(live)
                 y[place[here], d, here] = state[0][here]
             for whole, part in zip(last, state, strict=True):
                 whole[d] = part
         return tuple(rounded(part, x.dtype) for part in (y, *last))
+
+    def _gates(
+        self, direction: int, x: np.ndarray, w: np.ndarray | None, bias: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The products with the inputs and their bias, and what is added to those with the state."""
+        rows = self.GATES * self.hidden
+        given = np.zeros(0) if bias is None else widened(bias[direction])
+        if w is None:
+            first = direction * rows
+            return widened(x)[:, :, first : first + rows], given if given.size else np.zeros(rows)
+        given = given if given.size else np.zeros(2 * rows)
+        return widened(x) @ widened(w[direction]).T + given[:rows], given[rows:]
 
 
 @nn.op("rnn")
@@ -183,7 +196,7 @@ class Rnn(Recurrent):
     def reference(
         self,
         x: np.ndarray,
-        w: np.ndarray,
+        w: np.ndarray | None,
         r: np.ndarray,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
@@ -221,7 +234,7 @@ class Gru(Recurrent):
     def reference(
         self,
         x: np.ndarray,
-        w: np.ndarray,
+        w: np.ndarray | None,
         r: np.ndarray,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
@@ -262,7 +275,7 @@ class Lstm(Recurrent):
     def reference(
         self,
         x: np.ndarray,
-        w: np.ndarray,
+        w: np.ndarray | None,
         r: np.ndarray,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
@@ -270,8 +283,8 @@ class Lstm(Recurrent):
         initial_c: np.ndarray | None,
         peephole: np.ndarray | None,
     ) -> tuple[np.ndarray, ...]:
-        rows, directions = 4 * self.hidden, self.directions
-        both = np.zeros((directions, 2 * rows)) if bias is None else widened(bias)
+        rows, directions = (8 if w is not None else 4) * self.hidden, self.directions
+        both = np.zeros((directions, rows)) if bias is None else widened(bias)
         peep = np.zeros((directions, 3 * self.hidden)) if peephole is None else widened(peephole)
         return self.evaluate(
             x, w, r, np.concatenate([both, peep], axis=1), lengths, [initial_h, initial_c]

@@ -1,13 +1,14 @@
-"""Schedules of contractions, row kernels and attention: legality, numbers, packed weights."""
+"""Schedules of contractions, row kernels, attention and recurrent layers: legality, numbers, packed weights."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from xcompile.compiler.schedule import attention, contraction, rows
+from xcompile.compiler.schedule import attention, contraction, recurrent, rows
 from xcompile.compiler.schedule.attention import AttentionProblem, AttentionSchedule
 from xcompile.compiler.schedule.contraction import ContractionProblem, ContractionSchedule
+from xcompile.compiler.schedule.recurrent import RecurrentProblem, RecurrentSchedule
 from xcompile.compiler.schedule.rows import RowProblem, RowSchedule
 from xcompile.compiler.schedule.schedule import ScheduleError, from_json, to_json
 from xcompile.compiler.support.dims import ceildiv, symbol
@@ -19,6 +20,7 @@ PROBLEM = ContractionProblem("d0", 384, 1536, ("d1", 12), constant_b=True)
 LEGAL = ContractionSchedule("tile", 6, 2, 60, 64, 384, 4, "packed")
 ATTENTION = AttentionProblem("d0", 100, 32, 40, (12,), mask_strides=(0, 0, 1))
 ROWS = RowProblem("softmax", "d0*d1", 100)
+LSTM = RecurrentProblem(((0, 1, 2, 3),), 2, "d1", 40)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,8 @@ ROWS = RowProblem("softmax", "d0*d1", 100)
         LEGAL,
         ATTENTION,
         ROWS,
+        LSTM,
+        recurrent.heuristic(LSTM, AVX2),
         attention.heuristic(ATTENTION, AVX2),
         rows.heuristic(ROWS, NEON),
     ],
@@ -163,3 +167,46 @@ def test_all_cores_have_work_and_sums_do_not_depend_on_their_number(
         assert units >= 0.75 * rounds * cores
         assert rounds >= 2
         assert chosen == replace(alone, n_block=chosen.n_block)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reason"),
+    [
+        (RecurrentSchedule(4, (1,), 4, 4), "vectors=1 of 4 gates need 21 registers; the target has 16"),
+        (RecurrentSchedule(2, (1,), 3, 4), "3 sequences are not whole tiles of 2"),
+        (RecurrentSchedule(2, (1, 1), 2, 4), "1 products need as many numbers of vectors"),
+        (RecurrentSchedule(2, (1,), 2, 0), "must be positive"),
+    ],
+)  # fmt: skip
+def test_an_illegal_recurrent_schedule_is_refused_with_a_reason(
+    schedule: RecurrentSchedule, reason: str
+) -> None:
+    with pytest.raises(ScheduleError, match=reason):
+        schedule.check(LSTM, AVX2)
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512, NEON])
+@pytest.mark.parametrize("batch", [1, 3, 50, "d0"])
+@pytest.mark.parametrize("products", [((0,),), ((0, 1), (2,)), ((0, 1, 2, 3),)])
+def test_recurrent_heuristics_and_spaces_are_legal(
+    products: tuple[tuple[int, ...], ...], batch: int | str, target: Target
+) -> None:
+    for hidden in (1, 33, 1024):
+        problem = RecurrentProblem(products, 1, batch, hidden)
+        for schedule in recurrent.space(problem, target):
+            schedule.check(problem, target)
+
+
+def test_packed_r_lies_as_panels_of_all_gates() -> None:
+    """Two gates of three elements in vectors of four: k, then gate, then element."""
+    problem = RecurrentProblem(((0, 1),), 1, 1, 3, "f32")
+    r = np.arange(18, dtype=np.float32).reshape(1, 6, 3)
+    packed = recurrent.pack(r, problem, RecurrentSchedule(1, (1,), 1, 1), NEON).reshape(3, 2, 4)
+    assert packed[1].tolist() == [[1, 4, 7, 0], [10, 13, 16, 0]]
+
+
+def test_sequences_share_panels_that_leave_the_second_level_cache() -> None:
+    resident = recurrent.heuristic(RecurrentProblem(((0, 1, 2, 3),), 1, 64, 128), AVX2)
+    large = recurrent.heuristic(RecurrentProblem(((0, 1, 2, 3),), 1, 64, 1024), AVX2)
+    assert resident.sequences == resident.rows
+    assert large.sequences > large.rows

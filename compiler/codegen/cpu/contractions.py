@@ -138,8 +138,8 @@ class ContractionPlan:
     def _problem(self) -> ContractionProblem:
         *a_batch, m, k = self._a.shape
         n = self._b.shape[-1]
-        if k != self._b.shape[-2]:
-            no_match(f"the inner sizes {k} and {self._b.shape[-2]} are not known to be equal")
+        if not isinstance(k, int):
+            k = self._b.shape[-2]  # the sizes are equal when the kernel runs; this one may be known
         dtype: Any = dtype_of(self.op.a)
         if self._flat:
             return ContractionProblem(

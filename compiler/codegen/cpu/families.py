@@ -24,6 +24,7 @@ from xcompile.compiler.codegen.cpu.images import (
     WinogradPlan,
 )
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
+from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
@@ -57,6 +58,7 @@ FAMILIES: list[Family] = [
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
     ContractionFamily(),
     AttentionFamily(),
+    RecurrentFamily(),
     RowFamily(),
     MapFamily(),
     FallbackFamily(),

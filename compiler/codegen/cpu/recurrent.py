@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import math
+from xcompile.compiler.codegen.cpu.activations import activate
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
@@ -20,38 +20,6 @@ from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
 
 _STATES = 4
 """Vectors of hidden elements in scratch memory: h, the next h, c, and one for what a step computes first."""
-
-Activation = Callable[[Scalars, Value, float, float], Value]
-
-
-def _elu(s: Scalars, x: Value, a: float, b: float) -> Value:
-    low = s.mul(s.const(a), s.call(math.expm1, s.minimum(x, s.const(0))))
-    return s.select(s.compare("lt", x, s.const(0)), low, x)
-
-
-def _clip(s: Scalars, x: Value, low: float, high: float) -> Value:
-    return s.minimum(s.maximum(x, s.const(low)), s.const(high))
-
-
-def _line(s: Scalars, x: Value, a: float, b: float) -> Value:
-    return s.add(s.mul(s.const(a), x), s.const(b))
-
-
-_ACTIVATIONS: dict[str, Activation] = {
-    "relu": lambda s, x, a, b: s.maximum(x, s.const(0)),
-    "tanh": lambda s, x, a, b: s.call(math.tanh, x),
-    "sigmoid": lambda s, x, a, b: s.call(math.sigmoid, x),
-    "affine": _line,
-    "leakyrelu": lambda s, x, a, b: s.select(
-        s.compare("lt", x, s.const(0)), s.mul(s.const(a), x), x
-    ),
-    "thresholdedrelu": lambda s, x, a, b: s.select(s.compare("gt", x, s.const(a)), x, s.const(0)),
-    "scaledtanh": lambda s, x, a, b: s.mul(s.const(a), s.call(math.tanh, s.mul(s.const(b), x))),
-    "hardsigmoid": lambda s, x, a, b: _clip(s, _line(s, x, a, b), 0, 1),
-    "elu": _elu,
-    "softsign": lambda s, x, a, b: s.div(x, s.add(s.const(1), s.op("math.absf", x))),
-    "softplus": lambda s, x, a, b: s.call(math.softplus, x),
-}
 
 
 @dataclass(frozen=True)
@@ -138,6 +106,9 @@ class _Sequence:
     def from_input(self, gate: int, j: Index, place: Index) -> Value:
         """Row j of a gate of w times the input of a step, and its bias."""
         row = self.b.add(gate * self.op.hidden, j)
+        if self.op.w is None:
+            first = self.direction * self.op.GATES * self.op.hidden
+            return self.read(self.op.x, [place, self.batch, self.b.add(first, row)])
         size = self.pull.shape(self.op.x)[2]
         return self._product(
             self.op.w, row, row, size, lambda i: self.read(self.op.x, [place, self.batch, i])
@@ -146,7 +117,7 @@ class _Sequence:
     def from_state(self, gate: int, j: Index, state: Buffer) -> Value:
         """Row j of a gate of r times a state, and its bias."""
         row = self.b.add(gate * self.op.hidden, j)
-        bias = self.b.add(row, self.op.GATES * self.op.hidden)
+        bias = row if self.op.w is None else self.b.add(row, self.op.GATES * self.op.hidden)
         return self._product(self.op.r, row, bias, self.op.hidden, lambda k: self.b.load(state, k))
 
     def _product(
@@ -171,12 +142,7 @@ class _Sequence:
         return self.b.reduce(0, count, 1, [start], [s.type], body)[0]
 
     def activate(self, function: int, x: Value) -> Value:
-        at = self.direction * self.op.FUNCTIONS + function
-        if self.op.clip is not None:
-            x = _clip(self.s, x, -self.op.clip, self.op.clip)
-        return _ACTIVATIONS[self.op.activations[at]](
-            self.s, x, self.op.alphas[at], self.op.betas[at]
-        )
+        return activate(self.s, self.op, self.direction, function, x)
 
 
 def _rnn(
