@@ -15,13 +15,21 @@ from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.instruments import Verify
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import PASS_REGISTRY, PassContext
+from xcompile.compiler.ir.passes import PASS_REGISTRY, Instrument, PassContext
 from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
+from xcompile.compiler.numerics.check import VerifyNumerics
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.fingerprint import code_fingerprint
-from xcompile.compiler.support.options import CACHE, JOBS, VERIFY_EACH, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.options import (
+    CACHE,
+    JOBS,
+    VERIFY_EACH,
+    VERIFY_NUMERICS,
+    WORKER_TIMEOUT,
+    Options,
+)
 from xcompile.compiler.support.trace import TRACE
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
@@ -81,7 +89,10 @@ def plan_module(
         checks = tuple(Check(a, b, text) for a, b, text in analysis.constraints)
         if progress is not None:
             progress("passes", 0, 1)
-        watching = [Verify(each=request.options[VERIFY_EACH]), *request.instruments]
+        watching: list[Instrument] = [Verify(each=request.options[VERIFY_EACH])]
+        if request.options[VERIFY_NUMERICS]:
+            watching.append(VerifyNumerics())
+        watching += request.instruments
         context = PassContext(request.target, request.explain, instruments=watching)
         run_pipeline(module, resolved_pipeline(request), context)
         TRACE.enter(None)
@@ -202,6 +213,8 @@ def _check_texts(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
 def _explanations(context: PassContext) -> Iterator[str]:
     """What the passes that were asked to explain themselves did and did not do, and why."""
     for name, stats in context.stats:
+        if not context.wants_reasons(name):
+            continue
         for pattern, node in stats.fired_at:
             yield f"{name}: {pattern} fired at '{node}'"
         for pattern, node, reason in stats.missed:

@@ -30,7 +30,7 @@ from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
 from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, facts_of
 from xcompile.compiler.support.errors import CompileError
-from xcompile.compiler.support.options import VERIFY_EACH, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.options import VERIFY_EACH, VERIFY_NUMERICS, WORKER_TIMEOUT, Options
 from xcompile.compiler.support.plugins import is_plugin
 from xcompile.compiler.support.trace import TRACE, read
 from xcompile.compiler.target.target import Target
@@ -135,7 +135,7 @@ def _payload(model: Any, request: Request, folder: Path) -> dict[str, Any]:
         "prefix": request.prefix,
         "explain": sorted(request.explain),
         "load": list(request.load),
-        "verify-each": request.options[VERIFY_EACH],
+        "verify": {o.name: request.options[o] for o in (VERIFY_EACH, VERIFY_NUMERICS)},
     }
 
 
@@ -200,7 +200,7 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         prefix=payload["prefix"],
         explain=frozenset(payload["explain"]),
         load=tuple(payload["load"]),
-        options=Options({"verify-each": payload["verify-each"]}),
+        options=Options(payload["verify"]),
         instruments=(Follow(folder),),
     )
     with following(folder) as printed:

@@ -17,6 +17,7 @@ from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.ir.text import parse_module
 from xcompile.compiler.ir.verifier import verify_module
 from xcompile.compiler.isolation import Follow, following, run_isolated
+from xcompile.compiler.numerics.check import VerifyNumerics
 from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.target.target import Target
 from xcompile.dialects import nn as _nn  # declares the ops
@@ -83,7 +84,9 @@ def optimize_module(
         if pipeline:
             run_pipeline(module, parse_pipeline(pipeline, PIPELINES), state)
         lines = [module.text(locations=locations).rstrip()]
-    for _, stats in state.stats:
+    for pass_name, stats in state.stats:
+        if not state.wants_reasons(pass_name):
+            continue
         lines += [f"// {name} fired at {node}" for name, node in stats.fired_at]
         lines += [f"// {name} missed {node}: {why}" for name, node, why in stats.missed]
     return "\n".join(lines)
@@ -101,6 +104,7 @@ class OptRequest:
         explain: see `optimize`.
         locations: see `optimize`.
         print_changes: print the text after each pass that changed it.
+        verify_numerics: compare after each pass, by the numpy reference, what it changed.
     """
 
     text: str | None
@@ -110,12 +114,15 @@ class OptRequest:
     explain: tuple[str, ...] = ()
     locations: bool = False
     print_changes: bool = False
+    verify_numerics: bool = False
 
     def run(self, instruments: Sequence[Instrument] = ()) -> str:
         """The text after the passes; errors are those of `optimize`."""
         from xcompile.frontends.onnx.importer import import_onnx
 
-        changes = [PrintIR("after-change")] if self.print_changes else []
+        changes: list[Instrument] = [PrintIR("after-change")] if self.print_changes else []
+        if self.verify_numerics:
+            changes.append(VerifyNumerics())
         settings: dict[str, Any] = {
             "explain": frozenset(self.explain),
             "locations": self.locations,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xcompile.compiler.support.fingerprint import compiler_fingerprint, extensions_fingerprint
-from xcompile.compiler.support.options import Options
+from xcompile.compiler.support.options import VERIFY_NUMERICS, Options
 from xcompile.compiler.support.plugins import plugin_module_name
 from xcompile.compiler.target.target import Target
 
@@ -49,7 +49,8 @@ class Request:
         It is not known when passes or converters of this process come from code whose source is not at hand (a
         notebook), or when a file to load cannot be read. With instruments there is no key: they want to see passes run.
         """
-        if self.instruments or type(self.target) is not Target:
+        watched = self.instruments or self.options[VERIFY_NUMERICS]
+        if watched or type(self.target) is not Target:
             return None
         try:
             plugins = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.load]

@@ -32,6 +32,7 @@ def compile_command(
         typer.Option(metavar="PASS", help="Print why a pass did not fire; '*' for all."),
     ] = None,
     winograd: options.Winograd = None,
+    verify_numerics: options.VerifyNumerics = False,
     prefix: Annotated[str, typer.Option(help="Of the names that C programs call.")] = "model",
     jobs: options.Jobs = None,
     cache: options.Cache = None,
@@ -42,8 +43,9 @@ def compile_command(
 ) -> None:
     """Compile a model into a shared library."""
     compilation = options.Compilation(
-        target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix
-    )
+        target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
+        verify_numerics,
+    )  # fmt: skip
     start = time.perf_counter()
     made = compilation.compile(model)
     path = output or Path(model.with_suffix(".so").name)

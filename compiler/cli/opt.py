@@ -25,6 +25,7 @@ def opt(
     locations: Annotated[
         bool, typer.Option("--locations", help="Print the model node of each op.")
     ] = False,
+    verify_numerics: options.VerifyNumerics = False,
     print_changes: Annotated[
         bool,
         typer.Option("--print-changes", help="Print the text after each pass that changed it."),
@@ -35,7 +36,7 @@ def opt(
     Without --passes it is as the front end made it.
     """
     from xcompile.compiler.opt import OptRequest
-    from xcompile.compiler.support.options import ISOLATE, WORKER_TIMEOUT, Options
+    from xcompile.compiler.support.options import ISOLATE, VERIFY_NUMERICS, WORKER_TIMEOUT, Options
     from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
     from xcompile.compiler.target.registry import parse_target
 
@@ -50,6 +51,7 @@ def opt(
         explain=tuple(explain or ()),
         locations=locations,
         print_changes=print_changes,
+        verify_numerics=verify_numerics or given[VERIFY_NUMERICS],
     )
     if files and given[ISOLATE]:
         paths = [str(path.resolve()) for path in files]

@@ -40,6 +40,13 @@ Pipeline = Annotated[str, typer.Option(help="A whole pipeline instead of the tar
 Load = Annotated[
     list[Path] | None, typer.Option(metavar="FILE.py", help="A file with passes of your own.")
 ]
+VerifyNumerics = Annotated[
+    bool,
+    typer.Option(
+        "--verify-numerics",
+        help="Compare by the numpy reference, after every pass, what it changed; name the first wrong one.",
+    ),
+]
 Winograd = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +74,7 @@ class Compilation:
     jobs: int | None = None
     cache: Path | None = None
     prefix: str = "model"
+    verify_numerics: bool = False
 
     def edits(self) -> str:
         """The edits of the pipeline, `winograd` included."""
@@ -82,7 +90,8 @@ class Compilation:
         """Compile a model, with a progress bar on a terminal."""
         from xcompile.compiler.api import compile as compile_model
 
-        given = {"jobs": self.jobs, "cache": self.cache}
+        verify = self.verify_numerics or None  # the variable counts where the flag is not given
+        given = {"jobs": self.jobs, "cache": self.cache, "verify-numerics": verify}
         with progress_bar() as progress:
             return compile_model(
                 model,

@@ -1,4 +1,4 @@
-"""What may watch a pipeline: verification, printing, dumps, time, reproducers, numerics.
+"""What may watch a pipeline: verification, printing, dumps, time, reproducers (numbers: `compiler/numerics/check.py`).
 
 context = PassContext(target, instruments=[Verify(), Timing()])
 """
@@ -145,36 +145,6 @@ class Reproducer(Instrument):
         _write_text(path, f"// pipeline: {pass_}\n// {error}\n{self._text}")
         where = f"to reproduce: {path}"
         error.help = f"{error.help}; {where}" if error.help else where
-
-
-class CheckNumerics(Instrument):
-    """Evaluates the module before the first and after every pass that changes it; the results must agree.
-
-    Attributes:
-        evaluate: the results of a module, or None for a module that can't be evaluated.
-        difference: what is wrong with (results, expected), or None.
-    """
-
-    def __init__(
-        self,
-        evaluate: Callable[[Module], list[Any] | None],
-        difference: Callable[[list[Any], list[Any]], str | None],
-    ) -> None:
-        self.evaluate = evaluate
-        self.difference = difference
-        self._expected: list[Any] | None = None
-
-    def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
-        if self._expected is None:
-            self._expected = self.evaluate(module)
-
-    def after(self, pass_: Pass, module: Module, context: PassContext) -> None:
-        if self._expected is None or (context.last is not None and not context.last.any):
-            return
-        results = self.evaluate(module)
-        wrong = None if results is None else self.difference(results, self._expected)
-        if wrong is not None:
-            raise CompileError("XC3008", f"the pass changed what the model computes: {wrong}")
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -95,7 +95,7 @@ class RewriteStats:
 
     Attributes:
         fired: how often each pattern did.
-        fired_at: (pattern, model node) of each rewrite; only when explaining.
+        fired_at: (pattern, model node) of each rewrite.
         missed: (pattern, model node, reason) of the last try on each op; only when explaining.
         removed: unused ops that were erased.
         changed: the ops that were made or changed and are still there.
@@ -446,9 +446,9 @@ class _Driver:
         self._stats.fired[pattern.name] += 1
         self._recent.append(pattern.name)
         self._changed.update((identity(o), o) for o in self.rewriter.made())
+        self._stats.fired_at.append((pattern.name, describe(op.location) or "?"))
         if self._explain:
             self._missed.get(op, {}).pop(pattern.name, None)
-            self._stats.fired_at.append((pattern.name, describe(op.location) or "?"))
             if self.rewriter.is_gone(op.operation):
                 self._report_missed(op)
 

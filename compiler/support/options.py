@@ -155,13 +155,28 @@ WORKER_TIMEOUT: Final = Option(
 VERIFY_EACH: Final = Option(
     "verify-each", switch, False, "verify the whole module after every pass, not only what changed"
 )
+VERIFY_NUMERICS: Final = Option(
+    "verify-numerics",
+    switch,
+    False,
+    "after every pass, compare by the numpy reference what it changed; nothing comes from the cache then",
+)
 ISOLATE: Final = Option(
     "isolate", switch, True, "run passes of files that are loaded in a process of their own"
 )
 
 OPTIONS: Final[dict[str, Option[Any]]] = {
     option.name: option
-    for option in (CACHE, CORPUS, THREADS, JOBS, WORKER_TIMEOUT, VERIFY_EACH, ISOLATE)
+    for option in (
+        CACHE,
+        CORPUS,
+        THREADS,
+        JOBS,
+        WORKER_TIMEOUT,
+        VERIFY_EACH,
+        VERIFY_NUMERICS,
+        ISOLATE,
+    )
 }
 
 

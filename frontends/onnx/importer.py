@@ -17,6 +17,7 @@ import itertools
 import keyword
 import os
 import re
+from collections.abc import Callable
 from functools import cached_property
 
 import onnx
@@ -29,13 +30,16 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import tensor_type
 from xcompile.frontends.onnx.conversion import convert_node, is_supported
 from xcompile.frontends.onnx.external import ExternalData
-from xcompile.frontends.onnx.graph import ABSENT, Graph, flatten
+from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, flatten
 from xcompile.frontends.onnx.reader import read_model
 from xcompile.frontends.onnx.registry import close_names, load_converters
 from xcompile.frontends.onnx.schemas import check_node
 from xcompile.frontends.onnx.tensors import dtype_name, element_count
 from xcompile.frontends.onnx.values import Values
 from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
+
+Observe = Callable[[str, str, ir.Value], None]
+"""Called with the name of a tensor, that of the node that gives it, and the value of the IR that it becomes."""
 
 _NODES_NAMED = 5
 """Nodes that the report of unsupported ops names for each op."""
@@ -46,6 +50,7 @@ def import_onnx(
     *,
     name: str | None = None,
     context: ir.Context | None = None,  # noqa: TID251 (only a type)
+    observe: Observe | None = None,
 ) -> Module:
     """Import a model.
 
@@ -54,6 +59,7 @@ def import_onnx(
             path.
         name: the model's name for reports; the file's or the graph's when None.
         context: where to make the module, from `compiler.ir.context`; a new one when None.
+        observe: told each tensor that a node gives, and its value.
 
     Raises:
         CompileError: XC1xxx when the model cannot be read or uses what is not supported (all
@@ -68,7 +74,7 @@ def import_onnx(
     with context or new_context(), ir.Location.unknown():
         module = Module(ir.Module.create(), name=name or read.name)
         external = ExternalData(read.folder)
-        _Importer(graph, module, external).run()
+        _Importer(graph, module, external, observe).run()
         module.external = external.files()
     return module
 
@@ -99,9 +105,12 @@ def _check_supported(graph: Graph) -> None:
 class _Importer:
     """Builds `@main` of one graph."""
 
-    def __init__(self, graph: Graph, module: Module, external: ExternalData) -> None:
+    def __init__(
+        self, graph: Graph, module: Module, external: ExternalData, observe: Observe | None
+    ) -> None:
         self._graph = graph
         self._module = module
+        self._observe = observe
         self._values = Values(graph, module.weights, external)
 
     def run(self) -> None:
@@ -117,6 +126,7 @@ class _Importer:
         with ir.InsertionPoint(block):
             for node in self._graph.nodes:
                 convert_node(node, self._values, self._read)
+                self._tell(node)
             unknown = ir.Location.unknown()
             results = [self._values.value(number, unknown) for number, _ in self._graph.outputs]
             func.ReturnOp(results)
@@ -124,6 +134,14 @@ class _Importer:
             ir.FunctionType.get(types, [r.type for r in results])
         )
         self._set_names([",".join(map(str, shape)) for shape in shapes])
+
+    def _tell(self, node: Node) -> None:
+        if self._observe is not None:
+            unknown = ir.Location.unknown()
+            for number in node.outputs:
+                if number in self._read:
+                    name = self._graph.names[number]
+                    self._observe(name, node.name, self._values.value(number, unknown))
 
     def _check_limits(self) -> None:
         """What the runtime can describe: see `runtime.abi`."""

@@ -14,20 +14,13 @@ from tests.property.random_graphs import Model, models
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.codegen.cpu.pull import PULLS
 from xcompile.compiler.ir.context import new_context
+from xcompile.compiler.numerics.tolerance import tolerance
 from xcompile.dialects.nn.interpreter import interpret
 from xcompile.frontends.onnx.importer import import_onnx
 from xcompile.frontends.onnx.registry import load_converters
 
 SIZES = ((1, 1), (2, 5), (5, 3))
 """What n and m are."""
-
-TOLERANCES = {"float32": ((16, 1e-5), (256, 4e-5), (4096, 2e-4), (1 << 62, 1e-3))}
-"""By dtype: up to so many terms in a sum, errors may be this large, of the largest element or of 1."""
-
-
-def tolerance(dtype: str, length: int) -> float:
-    """The error that a result may have after sums of so many terms."""
-    return next(error for most, error in TOLERANCES[dtype] if length <= most)
 
 
 def problems(model: Model, load: Sequence[Path] = ()) -> list[str]:
@@ -55,7 +48,7 @@ def problems(model: Model, load: Sequence[Path] = ()) -> list[str]:
                 continue
             if y.tobytes() != again.tobytes():
                 found.append(f"{name} at {n}, {m}: other bits on three threads")
-            allowed = tolerance(str(y.dtype), model.length) * max(1.0, np.abs(w).max(initial=0))
+            allowed = tolerance(y.dtype, model.length) * max(1.0, np.abs(w).max(initial=0))
             error = np.abs(y.astype(np.float64) - w).max(initial=0)
             if not error <= allowed:
                 found.append(f"{name} at {n}, {m}: error {error:.3g} of {allowed:.3g}")

@@ -1,0 +1,86 @@
+"""The instrument behind `--verify-numerics`: after each pass, the region that it changed is evaluated anew.
+
+    xcompile.compile("model.onnx", options={"verify-numerics": True})
+
+The reference interpreter runs the whole model once, to record the inputs of all regions (`recording.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
+from xcompile.compiler.ir.rewrite import RewriteStats
+from xcompile.compiler.numerics.recording import Fault, Recording
+from xcompile.compiler.numerics.samples import sample_inputs
+from xcompile.compiler.support.errors import CompileError
+
+_REWRITES_NAMED = 3
+
+
+class VerifyNumerics(Instrument):
+    """Ends the compile behind the first pass that changes what the model computes.
+
+    Attributes:
+        inputs: the arguments of `@main`; `sample_inputs` when None.
+        recording: the values of the model; None before the first pass.
+    """
+
+    def __init__(self, inputs: Sequence[np.ndarray] | None = None) -> None:
+        self.inputs = inputs
+        self.recording: Recording | None = None
+        self._catching = ExitStack()
+
+    def start(self, module: Module) -> Recording:
+        """Record the values of the module, unless that is done."""
+        if self.recording is None or self.recording.module is not module:
+            inputs = sample_inputs(module) if self.inputs is None else self.inputs
+            self.recording = Recording(module, inputs)
+        return self.recording
+
+    def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
+        self.start(module).before()
+        # ops that the pass erases stay where they are in memory: no new op can be taken for one of them
+        self._catching.enter_context(module.graveyard.catching_erase(lambda: pass_.NAME))
+
+    def after(self, pass_: Pass, module: Module, context: PassContext) -> None:
+        self._catching.close()
+        done = context.last
+        if self.recording is None or (done is not None and not done.any):
+            return
+        try:
+            fault = self.recording.after(done.changed if done is not None else ())
+        except CompileError as error:
+            raise CompileError(
+                "XC3008", f"the pass leaves a model that cannot be evaluated: {error.message}", node=error.node
+            ) from error  # fmt: skip
+        if fault is not None:
+            raise _error(fault, done)
+
+    def failed(
+        self, pass_: Pass, module: Module, context: PassContext, error: CompileError
+    ) -> None:
+        self._catching.close()
+
+
+def _error(fault: Fault, done: RewriteStats | None) -> CompileError:
+    rewrites = _rewrites(fault.nodes, done)
+    by = f"; rewrites there: {rewrites}" if rewrites else ""
+    return CompileError(
+        "XC3008", f"the pass changed what the model computes: a value {fault.text}{by}",
+        node=" + ".join(fault.nodes) or None, help="the fault is the pass's, not the model's",
+    )  # fmt: skip
+
+
+def _rewrites(nodes: Iterable[str], done: RewriteStats | None) -> str:
+    """The patterns that fired at these model nodes, the most frequent first."""
+    if done is None:
+        return ""
+    wanted = set(nodes)
+    fired = Counter(
+        pattern for pattern, at in done.fired_at if wanted.intersection(at.split(" + "))
+    )
+    return ", ".join(f"{name} ({count}×)" for name, count in fired.most_common(_REWRITES_NAMED))

@@ -1,0 +1,35 @@
+"""Arguments to run a model on when nobody gives any."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from xcompile.compiler.ir.dtypes import DTYPES, is_float
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.support.dims import evaluate, symbols_of
+from xcompile.dialects.nn.base import dtype_of
+
+DEFAULT_SIZE = 3
+"""What a size is that the model leaves open."""
+
+
+def sample_inputs(
+    module: Module, *, sizes: Mapping[str, int] | None = None, seed: int = 0
+) -> list[np.ndarray]:
+    """Arguments for `@main`: standard normal floats, integers of 0 and 1.
+
+    Args:
+        module: a module of the nn level.
+        sizes: the sizes that the model leaves open, by their symbols; 3 where they are missing.
+        seed: of the numbers.
+    """
+    random = np.random.default_rng(seed)
+    arrays: list[np.ndarray] = []
+    arguments = module.main.regions[0].blocks[0].arguments
+    for argument, dims in zip(arguments, module.input_shapes(), strict=True):
+        names = {name: DEFAULT_SIZE for d in dims for name in symbols_of(d)}
+        shape = [evaluate(d, {**names, **(sizes or {})}) for d in dims]
+        dtype = dtype_of(argument)
+        numbers = random.standard_normal(shape) if is_float(dtype) else random.integers(0, 2, shape)
+        arrays.append(np.asarray(numbers).astype(DTYPES[dtype]))
+    return arrays
