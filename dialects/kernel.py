@@ -81,6 +81,7 @@ class Launch(Op):
         callee: the kernel's name.
         sizes: what d0, d1, … are here, as Dims of the program.
         shapes: the shape of each result, as Dims of the program.
+        nodes: the model nodes of each op of the kernel besides constants and `kernel.dims`, where they are known.
     """
 
     inputs: Operands
@@ -88,6 +89,7 @@ class Launch(Op):
     callee: str
     shapes: tuple[str, ...]
     sizes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @kernel.op("view")

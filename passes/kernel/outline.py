@@ -6,7 +6,7 @@ A kernel is written as text first: groups of equal text are one kernel.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from xcompile.compiler.ir.location import fuse
+from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
@@ -108,6 +108,7 @@ class Outliner:
                 "callee": name,
                 "shapes": tuple(shape_text(self._analysis.shape(r)) for r in group.root.results),
                 "sizes": tuple(str(s) for s in sizes),
+                "nodes": _nodes(group),
             },
             [r.type for r in group.root.results],
             loc=fuse(op.location for op in reversed(group.ops)),
@@ -167,6 +168,12 @@ class Outliner:
 
 def _owner(value: Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _nodes(group: Group) -> tuple[str, ...]:
+    """The model nodes of each op; nothing when none is known."""
+    nodes = tuple(describe(op.location) or "" for op in reversed(group.ops))
+    return nodes if any(nodes) else ()
 
 
 def _kernel_name(group: Group, number: int) -> str:
