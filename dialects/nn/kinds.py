@@ -80,8 +80,16 @@ _ROWS = frozenset(
     }
 )
 
-ACCEPTS_PROLOGUE = _ROWS
-"""Anchors whose first operand may be an elementwise expression."""
+PROLOGUE_OPERANDS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(sorted(_ROWS), (0,)),
+    "nn.scatter_nd": (0, 2),
+}
+"""Which operands of an anchor may be elementwise expressions, by position."""
+
+ALONE = frozenset(
+    {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.rnn", "nn.gru", "nn.lstm"}
+)  # fmt: skip
+"""Anchors whose kernels end with them: they write their results where data says, or piece by piece."""
 
 READS_STRIDED = frozenset({"nn.matmul", "nn.fused_attention"})
 """Anchors that read operands through transpositions, and may store their result through one."""

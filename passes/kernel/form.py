@@ -23,8 +23,9 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import Shape
 from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.kinds import (
-    ACCEPTS_PROLOGUE,
+    ALONE,
     MOVEMENT,
+    PROLOGUE_OPERANDS,
     READS_STRIDED,
     REPEATS,
     TAKES_EPILOGUE,
@@ -128,7 +129,7 @@ class _Grouping:
     def _join(self, op: Op, readers: Sequence[Op | None]) -> tuple[Group | None, _Behind]:
         """The group of the readers, when `op` may join it, and what lies behind `op` there."""
         alone = None, _Behind()
-        if not self._fuse or len(op.results) != 1:
+        if not self._fuse or len(op.results) != 1 or op.NAME in ALONE:
             return alone
         inside = [r for r in readers if r is not None]
         group = self._group_of.get(inside[0]) if inside else None
@@ -185,11 +186,16 @@ class _Grouping:
                 return op.NAME == "nn.transpose"
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
         return (
-            reader.NAME in ACCEPTS_PROLOGUE
-            and op.results[0] == reader.operands[0]
+            self._is_prologue_operand(op, reader)
             and is_elementwise(op.NAME)
             and not block_of(op.results[0].type)
         )
+
+    @staticmethod
+    def _is_prologue_operand(op: Op, reader: Op) -> bool:
+        """Whether the reader takes the op's result as an expression wherever it reads it."""
+        places = [i for i, v in enumerate(reader.operands) if v == op.results[0]]
+        return set(places) <= set(PROLOGUE_OPERANDS.get(reader.NAME, ()))
 
     def _find_anchors(self) -> dict[Op, Op]:
         """The anchor whose epilogue an elementwise op can be: worth more than being read by another kernel."""

@@ -20,6 +20,11 @@ from xcompile.passes.nn.canonical_arithmetic import (
     SubtractZero,
     Undone,
 )
+from xcompile.passes.nn.canonical_indices import (
+    GatherElementsOfRows,
+    GatherNdOfRows,
+    ScatterElementsOfRows,
+)
 from xcompile.passes.nn.canonical_movement import (
     CastOfCast,
     CastToSame,
@@ -67,4 +72,7 @@ class Canonicalize(PatternPass):
         SplitIntoOne,
         CastToSame,
         CastOfCast,
+        GatherElementsOfRows,
+        GatherNdOfRows,
+        ScatterElementsOfRows,
     )

@@ -13,6 +13,7 @@ from xcompile.compiler.codegen.cpu.whole import WHOLE
 from xcompile.dialects.nn.base import nn
 from xcompile.dialects.nn.numeric import convert
 
+OF_A_FAMILY = {"nn.scatter_nd"}
 SIZE_OF_THE_RESULT_IS_DATA = {"nn.compress", "nn.nonzero", "nn.unique"}
 KNOWN_WHEN_COMPILED = {"nn.shape", "nn.size"}
 
@@ -21,7 +22,7 @@ def test_every_op_can_be_computed_by_a_kernel_of_last_resort():
     assert families.FAMILIES
     lowered = PULLS.keys() | PARTS.keys() | WHOLE.keys()
     missing = {op.NAME for op in nn.ops.values()} - lowered
-    assert missing == SIZE_OF_THE_RESULT_IS_DATA | KNOWN_WHEN_COMPILED
+    assert missing - OF_A_FAMILY == SIZE_OF_THE_RESULT_IS_DATA | KNOWN_WHEN_COMPILED
 
 
 def _families(op, *shapes, constants=(), **attributes):

@@ -245,3 +245,40 @@ module @casts {
     return %1, %3 : tensor<4xf16>, tensor<4xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @indices_of_rows
+// CHECK: %[[ROWS:.*]] = "nn.squeeze"(%arg1) {axes = array<i64: 1>}
+// CHECK: "nn.gather"(%arg0, %[[ROWS]])
+// CHECK: %[[OTHERS:.*]] = "nn.squeeze"(%arg1) {axes = array<i64: 1>}
+// CHECK: "nn.gather"(%arg0, %[[OTHERS]])
+// CHECK: "nn.scatter_nd"(%arg0, %arg1, %arg2) {reduction = "add"}
+module @indices_of_rows {
+  func.func @main(%x: tensor<?x4xf32>, %rows: tensor<3x1xi64>, %u: tensor<3x4xf32>) -> (tensor<3x4xf32>, tensor<3x4xf32>, tensor<?x4xf32>) {
+    %shape = "nn.const"() {value = dense<[3, 4]> : tensor<2xi64>} : () -> tensor<2xi64>
+    %0 = "nn.expand"(%rows, %shape) : (tensor<3x1xi64>, tensor<2xi64>) -> tensor<3x4xi64>
+    %1 = "nn.gather_elements"(%x, %0) {axis = 0 : i64} : (tensor<?x4xf32>, tensor<3x4xi64>) -> tensor<3x4xf32>
+    %2 = "nn.gather_nd"(%x, %rows) {batch_dims = 0 : i64} : (tensor<?x4xf32>, tensor<3x1xi64>) -> tensor<3x4xf32>
+    %3 = "nn.scatter_elements"(%x, %0, %u) {axis = 0 : i64, reduction = "add"} : (tensor<?x4xf32>, tensor<3x4xi64>, tensor<3x4xf32>) -> tensor<?x4xf32>
+    return %1, %2, %3 : tensor<3x4xf32>, tensor<3x4xf32>, tensor<?x4xf32>
+  }
+}
+
+// -----
+
+// Rows that are longer than their indices keep the elements behind.
+// CHECK-LABEL: module @indices_of_parts_of_rows
+// CHECK: "nn.scatter_elements"
+// CHECK: "nn.gather_elements"
+// CHECK-DAG: // ScatterElementsOfRows missed short: rows of the indices and of the operand are not known to be equally long
+// CHECK-DAG: // GatherElementsOfRows missed other: the axis is not the first of several
+module @indices_of_parts_of_rows {
+  func.func @main(%x: tensor<5x6xf32>, %rows: tensor<3x1xi64>, %u: tensor<3x4xf32>) -> (tensor<5x6xf32>, tensor<3x4xf32>) {
+    %shape = "nn.const"() {value = dense<[3, 4]> : tensor<2xi64>} : () -> tensor<2xi64>
+    %0 = "nn.expand"(%rows, %shape) : (tensor<3x1xi64>, tensor<2xi64>) -> tensor<3x4xi64>
+    %1 = "nn.scatter_elements"(%x, %0, %u) {axis = 0 : i64} : (tensor<5x6xf32>, tensor<3x4xi64>, tensor<3x4xf32>) -> tensor<5x6xf32> loc("short")
+    %2 = "nn.gather_elements"(%x, %0) {axis = 1 : i64} : (tensor<5x6xf32>, tensor<3x4xi64>) -> tensor<3x4xf32> loc("other")
+    return %1, %2 : tensor<5x6xf32>, tensor<3x4xf32>
+  }
+}

@@ -26,6 +26,7 @@ from xcompile.compiler.codegen.cpu.images import (
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
+from xcompile.compiler.codegen.cpu.scatters import ScatterFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.ir.mlir import ir
@@ -60,6 +61,7 @@ FAMILIES: list[Family] = [
     AttentionFamily(),
     RecurrentFamily(),
     RowFamily(),
+    ScatterFamily(),
     MapFamily(),
     FallbackFamily(),
 ]

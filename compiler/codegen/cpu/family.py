@@ -122,8 +122,14 @@ class Kernel:
         return self.sizes.shape(value)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether the value is an argument that is a constant of the model."""
-        return value in self.parameters and self.parameters.index(value) in self.func.constants
+        """Whether the value is an argument that is a constant of the model, and one operand only.
+
+        Then it may be stored as that operand is read.
+        """
+        if value not in self.parameters:
+            return False
+        uses = sum(op.operands.count(value) for op in self.ops)
+        return uses == 1 and self.parameters.index(value) in self.func.constants
 
     def is_pointwise(self, *, besides: Op | None = None) -> bool:
         """Whether each element depends on those at its place only, in all ops but one."""

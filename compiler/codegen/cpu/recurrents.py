@@ -41,7 +41,7 @@ class RecurrentPlan:
         self.op = op
         if op.w is not None:
             no_match("the layer multiplies its inputs itself")
-        if not kernel.is_constant(op.r) or op.operands.count(op.r) != 1:
+        if not kernel.is_constant(op.r):
             no_match("r is not a constant of its own")
         self.problem = self._problem()
         target = kernel.target

@@ -15,7 +15,7 @@ from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.movement import data_index
-from xcompile.compiler.codegen.cpu.nests import both, wide
+from xcompile.compiler.codegen.cpu.nests import wide
 from xcompile.compiler.codegen.cpu.pull import Pull, Source
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.op import Op
@@ -69,8 +69,15 @@ class Slices:
         assert isinstance(index, int | str)
         b = self.b
         index = b.select(b.compare("slt", index, 0), b.add(index, size), index)
-        inside = both(self.pull, b.compare("sge", index, 0), b.compare("slt", index, size))
-        return index, inside
+        return index, self.both(b.compare("sge", index, 0), b.compare("slt", index, size))
+
+    def both(self, a: Value | bool, b: Value | bool) -> Value | bool:
+        """The conjunction of two conditions that are one for all lanes."""
+        if isinstance(a, bool):
+            return b if a else False
+        if isinstance(b, bool):
+            return a if b else False
+        return self.b.binary("arith.andi", a, b, 0, "i1")
 
 
 @dataclass(frozen=True)
@@ -150,16 +157,17 @@ def _combine(slices: Slices, op: Any, old: Value, new: Value) -> Value:
     """The old and the new value joined; 16-bit floats are rounded each time, the sum of bools is their disjunction."""
     if op.reduction == "none":
         return new
-    dtype = dtype_of(op.x)
+    dtype, lanes = dtype_of(op.x), slices.pull.lanes
     if dtype == "i1" and op.reduction == "add":
-        return slices.b.binary("arith.ori", old, new, 0, "i1")
-    s = Scalars(slices.b, 0, wide(dtype))
-    a, c = (convert(slices.b, v, dtype, s.dtype, 0) for v in (old, new))
+        return slices.b.binary("arith.ori", old, new, lanes, "i1")
+    s = Scalars(slices.b, lanes, wide(dtype))
+    a, c = (convert(slices.b, v, dtype, s.dtype, lanes) for v in (old, new))
     function = {"add": s.add, "mul": s.mul, "max": s.maximum, "min": s.minimum}[op.reduction]
-    return convert(slices.b, function(a, c), s.dtype, dtype, 0)
+    return convert(slices.b, function(a, c), s.dtype, dtype, lanes)
 
 
-def _write(slices: Slices, op: Any, at: Sequence[Index], new: Value) -> None:
+def write_joined(slices: Slices, op: Any, at: Sequence[Coordinate], new: Value) -> None:
+    """Write updates of a scatter, joined with what is there."""
     result, pull = slices.results[0], slices.pull
     old = new if op.reduction == "none" else pull.load(result, at)
     pull.store(result, _combine(slices, op, old, new), at)
@@ -185,50 +193,18 @@ def _scatter_elements(slices: Slices, op: Any, at: list[Index]) -> None:
     def update(ks: list[Index]) -> None:
         place, inside = slices.place(op.indices, here(ks[0]), sizes[axis])
         with b.when(inside), pull.scope():
-            _write(slices, op, here(place), pull.value(op.updates, here(ks[0])))
+            write_joined(slices, op, here(place), pull.value(op.updates, here(ks[0])))
 
     slices.loops([sizes[axis]], copy)
     others = [*counts[:axis], *counts[axis + 1 :]]
     touched: Value | bool = True
     for position, count in zip(at, others, strict=True):
-        touched = both(pull, touched, b.compare("slt", position, count))
+        touched = slices.both(touched, b.compare("slt", position, count))
     with b.when(touched):
         slices.loops([counts[axis]], update)
 
 
 WHOLE["nn.scatter_elements"] = Whole(_without_axis, _scatter_elements)
-
-
-def _scatter_nd(slices: Slices, op: Any, at: list[Index]) -> None:
-    pull, b = slices.pull, slices.b
-    sizes, counts = pull.shape(op.x), pull.shape(op.indices)
-    depth = counts[-1]
-    assert isinstance(depth, int)
-
-    def copy(ks: list[Index]) -> None:
-        pull.store(slices.results[0], pull.value(op.x, [*ks, *at]), [*ks, *at])
-
-    def update(ks: list[Index]) -> None:
-        places: list[Index] = []
-        inside: Value | bool = True
-        for position in range(depth):
-            place, fits = slices.place(op.indices, [*ks, position], sizes[position])
-            places.append(place)
-            inside = both(pull, inside, fits)
-        with b.when(inside), pull.scope():
-            _write(slices, op, [*places, *at], pull.value(op.updates, [*ks, *at]))
-
-    slices.loops(sizes[:depth], copy)
-    slices.loops(counts[:-1], update)
-
-
-def _behind_indices(sizes: Sizes, op: Any) -> Shape:
-    depth = sizes.shape(op.indices)[-1]
-    assert isinstance(depth, int)
-    return sizes.shape(op.x)[depth:]
-
-
-WHOLE["nn.scatter_nd"] = Whole(_behind_indices, _scatter_nd)
 
 
 def _max_unpool(slices: Slices, op: Any, at: list[Index]) -> None:
@@ -249,7 +225,7 @@ def _max_unpool(slices: Slices, op: Any, at: list[Index]) -> None:
             there = b.unflatten(flat, natural)
             fits: Value | bool = True
             for place, size in zip(there, whole, strict=True):
-                fits = both(pull, fits, b.compare("slt", place, size))
+                fits = slices.both(fits, b.compare("slt", place, size))
             with b.when(fits):
                 pull.store(result, pull.value(op.x, ks), there)
 
