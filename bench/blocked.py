@@ -17,6 +17,7 @@ from xcompile.compiler.codegen.cpu.windows import WindowSizes
 from xcompile.compiler.schedule import conv, depthwise, pool
 from xcompile.compiler.schedule.conv import ConvProblem, ConvSchedule
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
+from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
 from xcompile.compiler.schedule.window import WindowSchedule, resolve
 from xcompile.compiler.target.target import Target
@@ -107,9 +108,9 @@ class CompiledConv:
         signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
-        window = WindowSizes.of(b, problem, sizes)
         x, w, bias, y = (signature.buffer(i) for i in range(4))
-        store = BlockedStore(y, bias, -(-problem.oc // self.lanes), window.oh, window.ow, relu)
+        oh, ow = _output(b, problem, sizes)
+        store = BlockedStore(y, bias, -(-problem.oc // self.lanes), oh, ow, relu)
         emit_conv(
             b, problem, self.schedule, target, x, w, store, signature.begin, signature.end,
             sizes, signature.buffer(4) if self.bytes else None,
@@ -131,7 +132,7 @@ class CompiledConv:
         problem, place = self.problem, guarded if guard else aligned
         h, w = (resolve(size, values) for size in (problem.h, problem.w))
         blocks = -(-problem.oc // self.lanes)
-        shape = (len(x), blocks, problem.window.output(0, h), problem.window.output(1, w))
+        shape = (len(x), blocks, problem.output(0, h), problem.output(1, w))
         y = place((*shape, self.lanes))
         y[:] = np.nan
         packed = conv.pack(weight, problem, self.schedule, self.target)
@@ -168,6 +169,18 @@ class CompiledConv:
         for begin, end in pairwise(cuts):
             self.kernel(*arguments, begin, end)
         return y
+
+
+def _output(b: Builder, problem: ConvProblem, sizes: Mapping[str, Index]) -> tuple[Index, Index]:
+    """Rows and columns of the result, as `ConvProblem.output` says."""
+    window, phases = WindowSizes.of(b, problem, sizes), problem.phases or Phases()
+    oh, ow = (
+        b.sub(b.mul(places, factor), missing)
+        for places, factor, missing in zip(
+            (window.oh, window.ow), phases.factors, phases.missing, strict=True
+        )
+    )
+    return oh, ow
 
 
 def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem) -> np.ndarray:

@@ -29,6 +29,7 @@ GRAPH_PASSES = ",".join(
         "nn-decompose-hardmax",
         "nn-decompose-lrn",
         "nn-project-recurrent-inputs",
+        "nn-rows-to-images",
         "nn-fold-constants",
         "nn-canonicalize",
         "cse",
@@ -39,7 +40,7 @@ GRAPH_PASSES = ",".join(
 
 PIPELINES: Mapping[str, str] = {
     "graph": GRAPH_PASSES,
-    "cpu": "@graph,nn-assign-layout,nn-choose-winograd,kernel-form",
+    "cpu": "@graph,nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,kernel-form",
 }
 """What `@name` stands for in pipeline text."""
 

@@ -30,6 +30,8 @@ PASSES = {
     "nn-fuse-attention": "xcompile.passes.nn.fuse_attention:FuseAttention",
     "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
+    "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
+    "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
 }
 
 PASS_REGISTRY.add(PASSES)

@@ -93,13 +93,13 @@ def partial_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetN
 def pack(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
-    """Weights in the order of use: [panel][block][kw][kh][channel][vectors · V].
+    """Weights in the order of use: [phase][panel][block][kw][kh][channel][vectors · V].
 
     A panel's blocks begin at that of its first group's first channel; they hold zeros where a channel of input
     and one of output are of different groups.
 
     Args:
-        weight: float32, (oc, c / groups, kh, kw).
+        weight: float32, (phases · oc, c / groups, taps…).
         problem: the convolution.
         schedule: a legal schedule.
         target: the machine.
@@ -107,21 +107,28 @@ def pack(
     Returns:
         A flat float32 array; channels that do not exist have zeros.
     """
+    parts = np.split(weight, problem.phase_count)
+    return np.concatenate([_pack_phase(part, problem, schedule, target) for part in parts])
+
+
+def _pack_phase(
+    weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
+) -> np.ndarray:
     blocking = ConvBlocking.of(problem, schedule, target)
-    kh, kw = problem.window.kernel
+    kh, kw = problem.taps
     width, lanes = schedule.vectors * blocking.lanes, blocking.lanes
     c, oc = problem.c // problem.groups, problem.oc // problem.groups
     padded = np.zeros(
-        (blocking.panels, width, blocking.in_blocks * blocking.channels, kh, kw), np.float32
+        (blocking.phase_panels, width, blocking.in_blocks * blocking.channels, kh, kw), np.float32
     )
-    for panel in range(blocking.panels):
+    for panel in range(blocking.phase_panels):
         start, end = panel * width, min((panel + 1) * width, problem.oc)
         for group in range(start // oc, (end - 1) // oc + 1):
             rows = slice(max(start, group * oc), min(end, (group + 1) * oc))
             column = group * c - blocking.first_block(panel, problem, schedule) * lanes
             target_rows = slice(rows.start - start, rows.stop - start)
             padded[panel, target_rows, column : column + c] = weight[rows]
-    blocked = padded.reshape(blocking.panels, width, blocking.in_blocks, blocking.channels, kh, kw)
+    blocked = padded.reshape(-1, width, blocking.in_blocks, blocking.channels, kh, kw)
     return np.ascontiguousarray(blocked.transpose(0, 2, 5, 4, 3, 1)).reshape(-1)
 
 
@@ -133,17 +140,17 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     """
     lanes = target.lanes(32)
     check_problem(problem, lanes)
-    window, plain = problem.window, problem.layout == "plain"
+    plain = problem.layout == "plain"
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
     images = problem.n if isinstance(problem.n, int) else 1
     pixels, vectors = _register_tile(problem, images, image, target)
-    panels = ceil(problem.oc / (vectors * lanes))
+    panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
     channels = problem.c if plain else lanes
     in_blocks = panel_blocks(problem, vectors, lanes)
     pixel_bytes = 4 * ceil(problem.c / channels) * channels
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
-    block_bytes = 4 * window.kernel[0] * window.kernel[1] * channels * vectors * lanes
+    block_bytes = 4 * problem.taps[0] * problem.taps[1] * channels * vectors * lanes
     k_blocks = in_blocks
     if in_blocks * block_bytes > target.l1d // 2:
         parts = ceil(in_blocks / max(1, target.l1d // 4 // block_bytes))

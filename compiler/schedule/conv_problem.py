@@ -2,8 +2,9 @@
 
 from dataclasses import astuple, dataclass, field, replace
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
+from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, Window
 
@@ -25,6 +26,7 @@ class ConvProblem:
         groups: divides `c` and `oc`.
         layout: of the input: "blocked" is [n][ceil(c / V)][h][w][V] with finite values in the lanes past `c`;
             "plain" is [n][c][h][w], for at most V channels and one group.
+        phases: of a transposed convolution, whose window is the one that all phases read; None for others.
         dtype: "f32".
     """
 
@@ -36,7 +38,25 @@ class ConvProblem:
     window: Window = field(default_factory=Window)
     groups: int = 1
     layout: Literal["blocked", "plain"] = "blocked"
+    phases: Phases | None = None
     dtype: Literal["f32"] = "f32"
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """Rows and columns of the window that have weights."""
+        return self.phases.taps if self.phases else self.window.kernel
+
+    @property
+    def phase_count(self) -> int:
+        """How often each output channel occurs for one place of the window."""
+        return self.phases.count if self.phases else 1
+
+    def output(self, axis: int, size: Any) -> Any:
+        """Rows (axis 0) or columns (axis 1) of the result for an image of `size` of them."""
+        places = self.window.output(axis, size)
+        if self.phases is None:
+            return places
+        return places * self.phases.factors[axis] - self.phases.missing[axis]
 
     @property
     def is_pointwise(self) -> bool:
@@ -104,7 +124,8 @@ class ConvBlocking:
         channels: input channels of one block: V, or all of them when the input is plain.
         in_blocks: blocks of input channels that a panel needs: all, or those of its groups.
         out_vectors: vectors of output channels.
-        panels: panels of output channels; the last may have vectors that do not exist.
+        phase_panels: panels of output channels of one phase; the last may have vectors that do not exist.
+        panels: panels of all phases.
         panel: floats in the weights of a panel.
         planes: planes of the input: blocks, or channels when the input is plain.
         pixel: floats of a pixel in a plane.
@@ -117,6 +138,7 @@ class ConvBlocking:
     channels: int
     in_blocks: int
     out_vectors: int
+    phase_panels: int
     panels: int
     panel: int
     planes: int
@@ -141,13 +163,15 @@ class ConvBlocking:
         )
         pixel = 1 if plain else lanes
         plane = -(-rows * columns * pixel // lanes) * lanes
-        kh, kw = problem.window.kernel
+        kh, kw = problem.taps
+        phase_panels = ceil(out_vectors / schedule.vectors)
         return cls(
             lanes=lanes,
             channels=channels,
             in_blocks=in_blocks,
             out_vectors=out_vectors,
-            panels=ceil(out_vectors / schedule.vectors),
+            phase_panels=phase_panels,
+            panels=problem.phase_count * phase_panels,
             panel=in_blocks * kh * kw * channels * schedule.vectors * lanes,
             planes=problem.c if plain else ceil(problem.c / lanes),
             pixel=pixel,
@@ -168,7 +192,7 @@ def flatten(problem: ConvProblem) -> ConvProblem:
 
     The sink of the flattened problem gets the index (n, channel, 0, pixel).
     """
-    if not problem.is_pointwise or problem.h == 1:
+    if not problem.is_pointwise or problem.phases or problem.h == 1:
         return problem
     h, w = problem.h, problem.w
     pixels = h * w if isinstance(h, int) and isinstance(w, int) else f"{h}*{w}"
@@ -210,6 +234,8 @@ def check_problem(problem: ConvProblem, lanes: int) -> None:
         raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
     if problem.window.ceil_mode:
         raise ScheduleError("ceil_mode is for pools")
+    if problem.phases and problem.groups > 1:
+        raise ScheduleError("a transposed convolution has one group")
     if problem.layout == "plain" and (problem.c > lanes or problem.groups > 1):
         raise ScheduleError(
             f"a plain input has one group of at most {lanes} channels, not {problem.c} in {problem.groups}"

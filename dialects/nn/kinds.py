@@ -95,7 +95,16 @@ READS_STRIDED = frozenset({"nn.matmul", "nn.fused_attention"})
 """Anchors that read operands through transpositions, and may store their result through one."""
 
 TAKES_EPILOGUE = (
-    frozenset({"nn.conv", "nn.matmul", "nn.fused_attention", "nn.max_pool", "nn.average_pool"})
+    frozenset(
+        {
+            "nn.conv",
+            "nn.conv_transpose",
+            "nn.matmul",
+            "nn.fused_attention",
+            "nn.max_pool",
+            "nn.average_pool",
+        }
+    )
     | _ROWS
 )
 """Anchors whose kernels finish each element with the elementwise ops behind them."""

@@ -25,7 +25,7 @@ from xcompile.compiler.support.dims import ceildiv, evaluate, product, symbols_o
 from xcompile.compiler.support.min_cut import Node, min_cut
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.kinds import is_elementwise
 from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
@@ -91,7 +91,7 @@ class _Assignment:
         """Which operands `op` reads blocked when its result is blocked; None when it works on row-major memory."""
         if not _is_image(op):
             return None
-        if isinstance(op, Conv):
+        if isinstance(op, Conv | ConvTranspose):
             return self._conv(op)
         first = bool(op.operands) and op.operands[0] in self._blocked
         if self._is_global_mean(op):
@@ -109,7 +109,7 @@ class _Assignment:
         """Whether the result is blocked, where the op leaves that open; before that is decided, as its operands are."""
         return self._labels.get(identity(op.operation), greedy)
 
-    def _conv(self, conv: Conv) -> list[bool] | None:
+    def _conv(self, conv: Conv | ConvTranspose) -> list[bool] | None:
         weight = const_of(conv.w)
         if (
             weight is None
@@ -119,6 +119,8 @@ class _Assignment:
             return None
         channels = self._analysis.shape(conv.x)[1]
         if not isinstance(channels, int):
+            return None
+        if isinstance(conv, ConvTranspose) and conv.groups > 1:
             return None
         plain = conv.x not in self._blocked and channels <= self._block and conv.groups == 1
         return [not plain, *[False] * (len(conv.operands) - 1)]
@@ -183,7 +185,7 @@ class _Assignment:
 
     def _reads_either(self, op: Op) -> bool:
         """Whether the first operand may have any layout."""
-        if isinstance(op, Conv):
+        if isinstance(op, Conv | ConvTranspose):
             channels = self._analysis.shape(op.x)[1]
             return isinstance(channels, int) and channels <= self._block and op.groups == 1
         return self._is_global_mean(op)

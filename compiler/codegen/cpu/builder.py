@@ -152,6 +152,14 @@ class Builder:
             }[predicate]  # fmt: skip
         return self.op(f"arith.cmpi {predicate}, {self.index(a)}, {self.index(b)} : index")
 
+    def both(self, a: Value | bool, b: Value | bool) -> Value | bool:
+        """The conjunction of two conditions."""
+        if isinstance(a, bool):
+            return b if a else False
+        if isinstance(b, bool):
+            return a if b else False
+        return self.op(f"arith.andi {a}, {b} : i1")
+
     def select(self, condition: Value | bool, a: Index, b: Index) -> Index:
         """The index `a` where the condition holds, else `b`."""
         if isinstance(condition, bool):

@@ -15,6 +15,7 @@ from xcompile.compiler.schedule.conv import (
     partial_floats,
     staged_floats,
 )
+from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.schedule import TargetNumbers
 
 
@@ -107,6 +108,9 @@ def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
     """All pixels of a tile for one panel of output channels."""
     b, blocking, most = context.b, context.blocking, context.schedule.k_blocks
     weights = b.mul(panel, blocking.panel)
+    if context.problem.phases is not None:
+        phase, panel = b.div(panel, blocking.phase_panels), b.rem(panel, blocking.phase_panels)
+        tile = _of_phase(context, context.problem.phases, tile, phase)
     source = tile.source
     if context.problem.groups > 1:
         first, blocks = _blocks_of_groups(context, panel)
@@ -118,6 +122,18 @@ def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
         return
     with b.loop(0, blocks, most) as first:
         _register_tiles(context, tile, panel, weights, first, _clip(b, blocks, first, most))
+
+
+def _of_phase(context: ConvContext, phases: Phases, tile: Tile, phase: Index) -> Tile:
+    """The tile as a phase of a transposed convolution reads and numbers it."""
+    b, source = context.b, tile.source
+    places = b.div(phase, phases.factors[1]), b.rem(phase, phases.factors[1])
+    row, column = (
+        b.div(b.add(place, start), factor)
+        for place, start, factor in zip(places, phases.starts, phases.factors, strict=True)
+    )
+    shift = b.flatten([row, column], [source.row, context.blocking.pixel])
+    return replace(tile, phase=places, source=replace(source, base=b.add(source.base, shift)))
 
 
 def _blocks_of_groups(context: ConvContext, panel: Index) -> tuple[Index, Index]:

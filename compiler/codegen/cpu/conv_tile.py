@@ -60,7 +60,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of output pixels of one image."""
+    """A tile of output pixels of one image; of a transposed convolution, those of one phase."""
 
     n: Index
     oh: Index
@@ -68,6 +68,7 @@ class Tile:
     height: Index
     width: Index
     source: Source
+    phase: tuple[Index, Index] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class RegisterTile:
         blocking, schedule, window = context.blocking, context.schedule, context.problem.window
         source = self.tile.source
         offsets = self.offsets(places)
-        kh, kw = window.kernel
+        kh, kw = context.problem.taps
         tap = blocking.channels * schedule.vectors * context.lanes
         lane_stride = 1 if blocking.pixel > 1 else source.plane
 
@@ -246,7 +247,7 @@ class RegisterTile:
         context, b, schedule = self.context, self.b, self.context.schedule
         if not schedule.prefetch:
             return
-        kh, kw = context.problem.window.kernel
+        kh, kw = context.problem.taps
         step = schedule.unroll * self.vectors * context.lanes
         lines = -(-step // LINE)
         tiles = -(-schedule.tile_h * schedule.tile_w // schedule.pixels)
@@ -300,21 +301,39 @@ class RegisterTile:
 
     def finish(self, sums: Sequence[Value], places: Sequence[Place]) -> None:
         """Give the sums that are part of the output to the sink."""
-        context, b, tile, blocking = self.context, self.b, self.tile, self.context.blocking
+        b, tile = self.b, self.tile
+        for i, place in enumerate(places):
+            row, column = b.add(tile.oh, place.row), b.add(tile.ow, place.column, place.shift)
+            with b.when(self.exists(i)):
+                row, column, within = self.output_place(row, column)
+                with b.when(within):
+                    self.give(sums[i * self.vectors : (i + 1) * self.vectors], row, column)
+
+    def output_place(self, row: Index, column: Index) -> tuple[Index, Index, Value | bool]:
+        """Where the result of a place of the window lies, and whether the output has it."""
+        b, phases = self.b, self.context.problem.phases
+        if phases is None:
+            return row, column, True
+        found: list[Index] = []
+        within: Value | bool = True
+        sizes = (self.context.sizes.oh, self.context.sizes.ow)
+        for axis, (place, size) in enumerate(zip((row, column), sizes, strict=True)):
+            factor, missing = phases.factors[axis], phases.missing[axis]
+            found.append(b.add(b.mul(place, factor), self.tile.phase[axis]))
+            if missing:
+                inside = b.compare("slt", found[-1], b.sub(b.mul(size, factor), missing))
+                within = b.both(within, inside)
+        return found[0], found[1], within
+
+    def give(self, sums: Sequence[Value], row: Index, column: Index) -> None:
+        """Give the vectors of one pixel to the sink."""
+        context, b = self.context, self.b
         lanes, channels = context.lanes, context.problem.oc
         vector = b.mul(self.panel, self.vectors)
-        for i, place in enumerate(places):
-            with b.when(self.exists(i)):
-                for j in range(self.vectors):
-                    channel = b.mul(b.add(vector, j), lanes)
-                    ragged = channels % lanes != 0
-                    mask = b.tail_mask(b.sub(channels, channel), lanes) if ragged else None
-                    at = [
-                        tile.n,
-                        channel,
-                        b.add(tile.oh, place.row),
-                        b.add(tile.ow, place.column, place.shift),
-                    ]
-                    full = j == 0 or blocking.out_vectors % self.vectors == 0
-                    with b.when(True if full else b.compare("slt", channel, channels)):
-                        context.sink(b, sums[i * self.vectors + j], at, lanes, mask)
+        for j, value in enumerate(sums):
+            channel = b.mul(b.add(vector, j), lanes)
+            ragged = channels % lanes != 0
+            mask = b.tail_mask(b.sub(channels, channel), lanes) if ragged else None
+            full = j == 0 or context.blocking.out_vectors % self.vectors == 0
+            with b.when(True if full else b.compare("slt", channel, channels)):
+                context.sink(b, value, [self.tile.n, channel, row, column], lanes, mask)

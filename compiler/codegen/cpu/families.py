@@ -27,6 +27,7 @@ from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.cpu.scatters import ScatterFamily
+from xcompile.compiler.codegen.cpu.transposed import ConvTransposePlan
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.ir.mlir import ir
@@ -55,6 +56,7 @@ FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
     ImageFamily(WinogradPlan, "nn.conv"),
     ImageFamily(ConvPlan, "nn.conv"),
+    ImageFamily(ConvTransposePlan, "nn.conv_transpose"),
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
     ContractionFamily(),

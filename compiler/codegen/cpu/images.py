@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from xcompile.compiler.codegen.cpu.winograd import emit_winograd
 from xcompile.compiler.codegen.cpu.winograd_transforms import emit_winograd_weights
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import conv, depthwise, pool, winograd
@@ -49,9 +48,9 @@ class ImagePlan:
     scratch = 0
     schedule: Any = None
 
-    def __init__(self, kernel: Kernel, op: Op) -> None:
+    def __init__(self, kernel: Kernel, op: Any) -> None:
         self.kernel = kernel
-        self.op = op
+        self.op: Any = op
         self.x: Tensor = op.operands[0]
         block = kernel.target.lanes(32)
         if Layout.of(op.results[0].type).block not in (0, block) or dtype_of(self.x) != "f32":
@@ -91,16 +90,8 @@ class ConvPlan(ImagePlan):
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
-        self._op = op
         self._check(kernel)
-        plain = Layout.of(self.x.type).block == 0
-        weight = static(kernel.shape(op.w))
-        self.problem = conv.ConvProblem(
-            self.n, self.channels, self.h, self.w, weight[0], window_of(kernel, op, tuple(weight[2:])), op.groups,
-            "plain" if plain else "blocked",
-        )  # fmt: skip
-        if self._may_flatten():
-            self.problem = conv.flatten(self.problem)
+        self.problem = self.find_problem()
         target = kernel.target
         self.schedule = (
             from_json(conv.ConvSchedule, schedule)
@@ -112,15 +103,30 @@ class ConvPlan(ImagePlan):
         self.scratch = conv.scratch_bytes(self.problem, self.schedule, target)
         self.packings = {operand_position(kernel, op.w): self._packing()}
 
+    def find_problem(self) -> conv.ConvProblem:
+        """The convolution."""
+        kernel, op = self.kernel, self.op
+        weight = static(kernel.shape(op.w))
+        window = window_of(kernel, op, tuple(weight[2:]))
+        problem = conv.ConvProblem(
+            self.n, self.channels, self.h, self.w, weight[0], window, op.groups, self.layout
+        )
+        return conv.flatten(problem) if self._may_flatten() else problem
+
+    @property
+    def layout(self) -> Literal["plain", "blocked"]:
+        """How the input lies in memory."""
+        return "blocked" if Layout.of(self.x.type).block else "plain"
+
     def _check(self, kernel: Kernel) -> None:
-        if not kernel.is_constant(self._op.w):
+        if not kernel.is_constant(self.op.w):
             no_match("the weights are not constant")
-        if Layout.of(self._op.y.type).block == 0:
+        if Layout.of(self.op.y.type).block == 0:
             no_match("the result is row-major")
 
     def _may_flatten(self) -> bool:
         """Whether everything in the epilogue takes the image's rows for one long row."""
-        kernel, op = self.kernel, self._op
+        kernel, op = self.kernel, self.op
         if not kernel.is_pointwise(besides=op):
             return False
         own = [v for v in (self.x, op.w, op.bias) if v is not None]
@@ -128,27 +134,31 @@ class ConvPlan(ImagePlan):
         full = kernel.shape(op.y)
         return all(s == full or all(d == 1 for d in s[-2:]) for s in map(kernel.shape, others))
 
+    def weights(self, weight: np.ndarray) -> np.ndarray:
+        """The weights as the problem has them."""
+        return weight
+
     def _packing(self) -> Packing:
         def pack(weight: np.ndarray) -> np.ndarray:
-            return conv.pack(weight, self.problem, self.schedule, self.kernel.target)
+            return conv.pack(self.weights(weight), self.problem, self.schedule, self.kernel.target)
 
         return Packing(f"conv {self.problem} {self.schedule}", pack)
 
     @property
     def unit_cost(self) -> float:
-        kh, kw = self.problem.window.kernel
+        kh, kw = self.problem.taps
         pixels = self.schedule.tile_h * self.schedule.tile_w
         channels = self.problem.c // self.problem.groups
         return pixels * self.schedule.vectors * channels * kh * kw / self.kernel.target.fma_ports
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self._op.bias, at)
+        return add_bias(pull, value, self.op.bias, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         scratch = signature.buffer(len(signature.buffers) - 1) if signature.scratch else None
         emit_conv(
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
-            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.argument(signature, self.op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature), scratch,
         )  # fmt: skip
 
@@ -160,7 +170,7 @@ class DepthwisePlan(ImagePlan):
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
-        self._op = op
+        self.op: Any = op
         weight = static(kernel.shape(op.w))
         if (
             not kernel.is_constant(op.w)
@@ -193,12 +203,12 @@ class DepthwisePlan(ImagePlan):
         return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self._op.bias, at)
+        return add_bias(pull, value, self.op.bias, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_depthwise(
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
-            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.argument(signature, self.op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature),
         )  # fmt: skip
 
@@ -212,7 +222,7 @@ class WinogradPlan(ImagePlan):
         if "xc.winograd" not in op.operation.attributes:
             no_match("not marked for Winograd's algorithm")
         super().__init__(kernel, op)
-        self._op = op
+        self.op: Any = op
         weight = static(kernel.shape(op.w))
         window = window_of(kernel, op, tuple(weight[2:]))
         target = kernel.target
@@ -265,12 +275,12 @@ class WinogradPlan(ImagePlan):
         return emitted(b, symbol, signature)
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self._op.bias, at)
+        return add_bias(pull, value, self.op.bias, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_winograd(
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
-            self.argument(signature, self._op.w), sink, signature.begin, signature.end,
+            self.argument(signature, self.op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature), signature.buffer(len(signature.buffers) - 1),
         )  # fmt: skip
 
@@ -347,10 +357,10 @@ class ImageFamily:
     def __init__(self, kind: type[Any], *ops: str) -> None:
         self.name: str = kind.family
         self._kind = kind
-        self._ops = ops
+        self.ops = ops
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> Any:
-        op = anchor(kernel, *self._ops)
+        op = anchor(kernel, *self.ops)
         if len(kernel.shape(op.results[0])) != 4:
             no_match("not an image")
         return self._kind(kernel, op, schedule)
