@@ -15,13 +15,13 @@ class Body:
     """A block in the making, which becomes a region of an op when that is built.
 
     Entered as a context, it is where ops are made. Blocks come before the op that holds them, since its results are
-    known only then.
+    known only then: until then the block stands in `holder`, an op at the insertion point.
     """
 
     def __init__(self, types: Sequence[ir.Type] = (), loc: ir.Location | None = None) -> None:
         location = loc or ir.Location.unknown()
-        self._holder = ir.Operation.create("builtin.holder", regions=1, loc=location, ip=False)
-        self.block: ir.Block = self._holder.regions[0].blocks.append(
+        self.holder = ir.Operation.create("builtin.holder", regions=1, loc=location)
+        self.block: ir.Block = self.holder.regions[0].blocks.append(
             *types, arg_locs=[location] * len(types)
         )
         self._entered: list[ir.InsertionPoint] = []
@@ -41,8 +41,9 @@ class Body:
         self._entered.pop().__exit__(*exception)
 
     def move_to(self, region: ir.Region) -> None:
-        """Make the block the only one of an empty region."""
+        """Make the block the only one of an empty region; the holder is gone."""
         self.block.append_to(region)
+        self.holder.erase()
 
 
 def blocks_of(operation: ir.Operation) -> Iterator[ir.Block]:

@@ -18,8 +18,7 @@ import numpy as np
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Operand, Operands, Region, Results, Value
 from xcompile.compiler.ir.regions import Body
-from xcompile.compiler.ir.rewrite import merge_types
-from xcompile.compiler.support.dims import Dim, known_nonnegative, maximum
+from xcompile.compiler.support.dims import Dim, known_nonnegative, maximum, symbol
 from xcompile.dialects.nn.base import (
     InnerShape,
     NnOp,
@@ -30,6 +29,7 @@ from xcompile.dialects.nn.base import (
     nn,
     numpy_dtype,
     rank_of,
+    tensor_type,
 )
 
 RunBlock = Callable[[ir.Block, Sequence[np.ndarray]], list[np.ndarray]]
@@ -53,6 +53,22 @@ class Yield(NnOp):
         return ()
 
 
+@nn.op("fail", pure=False)
+class Fail(NnOp):
+    """Ends a branch of `nn.if` that means nothing: the model fails with the text when it is taken."""
+
+    text: str
+
+    def dtypes(self) -> Sequence[str]:
+        return []
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        return []
+
+    def reference(self) -> tuple[np.ndarray, ...]:
+        raise self.error("XC2011", self.text)
+
+
 class ControlOp(NnOp):
     """An op that runs the blocks in its regions, and has no other meaning."""
 
@@ -69,31 +85,31 @@ class ControlOp(NnOp):
     def _of_bodies(
         cls, fields: dict[str, Any], bodies: Sequence[Body], count: int, loc: ir.Location | None
     ) -> Self:
-        """Create the op around bodies that are complete, verified and its result types inferred."""
+        """Create the op around bodies that are complete, verified and its result types inferred.
+
+        After an error the op is still there: other ops may have been made from what its regions hold.
+        """
         from xcompile.dialects.nn.shapes import LocalSizes  # ShapeAnalysis builds on `base`
 
         unknown = [ir.Type.parse("tensor<*xi1>")] * count
         made = cls.build(fields, unknown, loc=loc, bodies=bodies)
-        try:
-            made.check_bodies()
-            made.set_types(LocalSizes())
-        except BaseException:
-            made.operation.erase()
-            raise
+        made.check_bodies()
+        made.set_types(LocalSizes())
         return made
 
     def verify(self) -> None:
         self.check_bodies()
-        for result, given in zip(self.results, self.given_types(), strict=True):
-            if merge_types(result.type, given) is None:
-                raise self.error("XC2009", f"a region gives {given} for a result {result.type}")
+        for block in self.blocks:
+            for result, kind in zip(self.results, self.given_types(block), strict=False):
+                if not _fit(ir.ShapedType(result.type), kind):
+                    raise self.error("XC2009", f"a region gives {kind} for a result {result.type}")
 
     def check_bodies(self) -> None:
         """Raise `CompileError` unless the blocks fit the operands and the number of results."""
         raise NotImplementedError
 
-    def given_types(self) -> list[ir.Type]:
-        """What a region gives for each result, as types."""
+    def given_types(self, block: ir.Block) -> list[ir.ShapedType]:
+        """What a region gives for each result, as types; nothing when it fails."""
         raise NotImplementedError
 
     def _check_block(self, region: ir.Region) -> None:
@@ -122,11 +138,25 @@ def yielded(block: ir.Block) -> list[Value] | None:
     return None if last is None else last.operands
 
 
+def fails(block: ir.Block) -> bool:
+    """Whether a region's block ends in `nn.fail`."""
+    operations = list(block.operations)
+    return bool(operations) and Fail.of(operations[-1]) is not None
+
+
+def _fit(a: ir.ShapedType, b: ir.ShapedType) -> bool:
+    """Whether a tensor may have both types: sizes are equal where both know them."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    if a.element_type != b.element_type or a.rank != b.rank:
+        return False
+    return all(x == y or dynamic in (x, y) for x, y in zip(a.shape, b.shape, strict=True))
+
+
 @nn.op("if")
 class If(ControlOp):
     """What the first region gives if `cond` holds, else what the second one gives. ONNX If.
 
-    The condition is a tensor of one element; the regions' blocks have no arguments.
+    The condition is a tensor of one element; the regions' blocks have no arguments. One of them may end in `nn.fail`.
     """
 
     cond: Operand
@@ -138,12 +168,12 @@ class If(ControlOp):
     def make(
         cls, cond: Value, then: Body, otherwise: Body, *, loc: ir.Location | None = None
     ) -> Self:
-        """The op for two bodies that end in `nn.yield`.
+        """The op for two bodies that end in `nn.yield`, or one of them in `nn.fail`.
 
         Raises:
             CompileError: their results differ in number, dtype or rank.
         """
-        count = len(yielded(then.block) or ())
+        count = len(yielded(then.block) or yielded(otherwise.block) or ())
         return cls._of_bodies({"cond": cond}, [then, otherwise], count, loc)
 
     def check_bodies(self) -> None:
@@ -152,28 +182,26 @@ class If(ControlOp):
         if not is_static(self.cond) or any(d != 1 for d in ir.ShapedType(self.cond.type).shape):
             raise self.error("XC2003", f"the condition must be one element, not {self.cond.type}")
         for region in self.operation.regions:
-            self._check_block(region)
+            if len(region.blocks) != 1 or not fails(region.blocks[0]):
+                self._check_block(region)
             if len(region.blocks[0].arguments):
                 raise self.error("XC2001", "the blocks of nn.if have no arguments")
-        then, otherwise = (yielded(block) or [] for block in self.blocks)
-        if not len(then) == len(otherwise) == len(self.results):
-            raise self.error(
-                "XC2001",
-                f"the branches give {len(then)} and {len(otherwise)} of {len(self.results)} values",
-            )
-        for position, (a, b) in enumerate(zip(then, otherwise, strict=True)):
-            self._check_same(a, b, f"result {position} of the branches")
+        if not self.live:
+            raise self.error("XC2001", "both branches of nn.if fail")
+        given = [yielded(block) or [] for block in self.live]
+        if any(len(values) != len(self.results) for values in given):
+            counts = " and ".join(str(len(values)) for values in given)
+            raise self.error("XC2001", f"the branches give {counts} of {len(self.results)} values")
+        for position, values in enumerate(zip(*given, strict=True)):
+            self._check_same(values[0], values[-1], f"result {position} of the branches")
 
-    def given_types(self) -> list[ir.Type]:
-        return [v.type for v in yielded(self.blocks[0]) or []]
+    @property
+    def live(self) -> list[ir.Block]:
+        """The blocks that do not fail."""
+        return [block for block in self.blocks if not fails(block)]
 
-    def verify(self) -> None:
-        super().verify()
-        for result, given in zip(self.results, yielded(self.blocks[1]) or [], strict=True):
-            if merge_types(result.type, given.type) is None:
-                raise self.error(
-                    "XC2009", f"a region gives {given.type} for a result {result.type}"
-                )
+    def given_types(self, block: ir.Block) -> list[ir.ShapedType]:
+        return [ir.ShapedType(v.type) for v in yielded(block) or []]
 
     def decided(self, sizes: Sizes) -> int | None:
         """The position of the region that always runs, when that is known."""
@@ -183,11 +211,14 @@ class If(ControlOp):
         return 0 if known[0] else 1
 
     def dtypes(self) -> Sequence[str]:
-        return [dtype_of(v) for v in yielded(self.blocks[0]) or []]
+        return [dtype_of(v) for v in yielded(self.live[0]) or []]
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         decided = self.decided(sizes)
-        given = [sizes.block(b, ()) for i, b in enumerate(self.blocks) if decided in (None, i)]
+        running = self.live if decided is None else [self.blocks[decided]]
+        if decided is not None and fails(self.blocks[decided]):
+            raise self.error("XC2004", f"a branch that fails is always taken: {self._why()}")
+        given = [sizes.block(block, ()) for block in running]
         return [
             tuple(
                 self._size(sizes, position, axis, dims)
@@ -195,6 +226,10 @@ class If(ControlOp):
             )
             for position, shapes in enumerate(zip(*given, strict=True))
         ]
+
+    def _why(self) -> str:
+        ends = [list(block.operations)[-1] for block in self.blocks]
+        return next(end.text for op in ends if (end := Fail.of(op)) is not None)
 
     def _size(self, sizes: Sizes, position: int, axis: int, dims: Sequence[Dim | None]) -> Dim:
         first = dims[0]
@@ -300,14 +335,12 @@ class Loop(ControlOp):
             for value in triple[1:]:
                 self._check_same(triple[0], value, f"the carried value {position}")
 
-    def given_types(self) -> list[ir.Type]:
+    def given_types(self, block: ir.Block) -> list[ir.ShapedType]:
         stacked = [
-            ir.RankedTensorType.get(
-                [ir.ShapedType.get_dynamic_size(), *kind.shape], kind.element_type
-            )
-            for kind in (ir.RankedTensorType(v.type) for v in self.parts)
+            ir.ShapedType(tensor_type([symbol("n"), *kind.shape], str(kind.element_type)))
+            for kind in (ir.ShapedType(v.type) for v in self.parts)
         ]
-        return [*(v.type for v in self.next), *stacked]
+        return [*(ir.ShapedType(v.type) for v in self.next), *stacked]
 
     def dtypes(self) -> Sequence[str]:
         return [dtype_of(v) for v in (*self.next, *self.parts)]

@@ -147,6 +147,7 @@ def _results(op: NnOp, module: Module, known: MutableMapping[Value, np.ndarray])
         *body, last = [o.operation for o in block.operations]
         for operation in body:
             execute(operation, module, inside)
+        execute(last, module, inside)
         return [inside[v] for v in last.operands]
 
     return op.run(run_block, *operands)

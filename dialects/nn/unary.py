@@ -8,7 +8,7 @@ import numpy as np
 
 from xcompile.compiler.ir.dtypes import DTYPES, is_float
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import known_nonnegative
+from xcompile.compiler.support.dims import Dim, known_nonnegative, known_positive
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn
 from xcompile.dialects.nn.elementwise import Unary
 from xcompile.dialects.nn.numeric import convert
@@ -475,6 +475,9 @@ class Cast(NnOp):
         content = sizes.content(self.x)
         if content is None or dtype_of(self.x) == self.to:
             return content
+        if self.to == "i1":
+            known = [1 if _is_nonzero(d) else 0 if d == 0 else None for d in content]
+            return tuple(d for d in known if d is not None) if None not in known else None
         if all(isinstance(d, int) for d in content):
             before = np.array(content, np.float64 if is_float(dtype_of(self.x)) else np.int64)
             after = convert(before, DTYPES[self.to])
@@ -489,3 +492,7 @@ class Cast(NnOp):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return convert(x, DTYPES[self.to], saturate=self.saturate)
+
+
+def _is_nonzero(dim: Dim) -> bool:
+    return known_positive(dim) or known_positive(-dim)

@@ -1,8 +1,8 @@
 """What a converter sees of the node that it converts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -10,9 +10,12 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, dtype_of, numpy_dtype, rank_of
+from xcompile.dialects.nn.reshape import Reshape
 from xcompile.frontends.onnx.attributes import decode
-from xcompile.frontends.onnx.graph import ABSENT, Node
-from xcompile.frontends.onnx.values import Values
+from xcompile.frontends.onnx.graph import ABSENT, Node, Subgraph
+
+if TYPE_CHECKING:
+    from xcompile.frontends.onnx.scope import Scope
 
 Made = TypeVar("Made", bound=NnOp)
 Done = TypeVar("Done")
@@ -25,9 +28,10 @@ class NodeContext:
     ops in its name.
     """
 
-    def __init__(self, node: Node, values: Values) -> None:
+    def __init__(self, node: Node, scope: "Scope") -> None:
         self._node = node
-        self._values = values
+        self._scope = scope
+        self._values = scope.values
         self._location = ir.Location.name(node.name)
 
     @property
@@ -36,9 +40,9 @@ class NodeContext:
         return self._node
 
     @property
-    def values(self) -> Values:
-        """All values of the graph."""
-        return self._values
+    def scope(self) -> "Scope":
+        """What converts the nodes of the graph."""
+        return self._scope
 
     @property
     def name(self) -> str:
@@ -131,6 +135,18 @@ class NodeContext:
             raise self.error("XC1010", f"{self.op_type} needs the attribute '{name}'")
         return value
 
+    # -- graphs inside the node -------------------------------------------------------------------
+
+    def body(self, name: str) -> Subgraph:
+        """The graph that an attribute holds; CompileError XC1010 when there is none."""
+        if name not in self._node.bodies:
+            raise self.error("XC1010", f"{self.op_type} needs the attribute '{name}'")
+        return self._node.bodies[name]
+
+    def run_body(self, name: str, arguments: Sequence[Value]) -> list[Value]:
+        """Make the ops of a graph inside the node, for the values of its inputs; the values of its outputs."""
+        return self._scope.run_subgraph(self.body(name), arguments, self._location)
+
     # -- making ---------------------------------------------------------------------------------
 
     def make(self, cls: type[Made], **fields: Any) -> Made:
@@ -140,6 +156,12 @@ class NodeContext:
     def constant(self, array: np.ndarray) -> Value:
         """A constant value."""
         return self._values.constant(np.asarray(array), self._location)
+
+    def one_element(self, value: Value) -> Value:
+        """A tensor of one element as a scalar; its size is checked when the model runs if it is not known."""
+        if rank_of(value) == 0:
+            return value
+        return self.make(Reshape, x=value, shape=self.constant(np.zeros(0, np.int64))).y
 
     def scalar(self, value: float, like: Value) -> Value:
         """A constant of rank 0 with the element type of another value."""

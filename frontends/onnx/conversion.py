@@ -4,21 +4,25 @@ Many ops of ONNX are functions: their definition is a small graph of simpler ops
 whose converter covers only a part of it may ask for the rest with `expand`.
 """
 
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import dtype_of
+from xcompile.frontends.onnx.attributes import has_graph
 from xcompile.frontends.onnx.context import NodeContext
-from xcompile.frontends.onnx.graph import ABSENT, Node, flatten
+from xcompile.frontends.onnx.flatten import flatten
+from xcompile.frontends.onnx.graph import ABSENT, Node
 from xcompile.frontends.onnx.reader import canonical_domain
 from xcompile.frontends.onnx.registry import find_converter
 from xcompile.frontends.onnx.schemas import check_dtypes, check_node, schema_of
 from xcompile.frontends.onnx.tensors import element_count, onnx_dtype
-from xcompile.frontends.onnx.values import Values
+
+if TYPE_CHECKING:
+    from xcompile.frontends.onnx.scope import Scope
 
 _FIRST = 7
 """The oldest opset in which the body of a function may be written."""
@@ -26,6 +30,10 @@ _FIRST = 7
 
 def is_supported(node: Node) -> bool:
     """Whether the node has a converter, or a definition that is a function."""
+    if not node.domain and node.op == "If":  # `scope` converts it
+        return node.opset > 0
+    if has_graph(node.attributes) and (node.domain or node.op not in ("Loop", "Scan")):
+        return has_function(node)
     if find_converter(node.domain, node.op, node.opset) is not None:
         return True
     return has_function(node)
@@ -37,26 +45,26 @@ def has_function(node: Node) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def convert_node(node: Node, values: Values, read: Container[int]) -> None:
-    """Make the ops of a node and define its outputs; `read` are the values that something reads.
+def convert_node(node: Node, scope: "Scope") -> None:
+    """Make the ops of a node and define its outputs.
 
     Raises:
         CompileError: the node is not supported (XC1006) or contradicts its definition.
     """
-    context = NodeContext(node, values)
+    context = NodeContext(node, scope)
     check_dtypes(
         node,
         [context.dtype(i) if context.has_input(i) else None for i in range(len(node.inputs))],
     )
     convert = find_converter(node.domain, node.op, node.opset)
     results = context.guarded(lambda: convert(context) if convert else expand(context))
-    wanted = max((i + 1 for i, v in enumerate(node.outputs) if v in read), default=0)
+    wanted = max((i + 1 for i, v in enumerate(node.outputs) if scope.is_read(v)), default=0)
     if len(results) < wanted:
         raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
     for number, result in zip(node.outputs, results, strict=False):
         if number != ABSENT and result is not None:
             _check_size(result, context)
-            values.define(number, result)
+            scope.values.define(number, result)
 
 
 def _check_size(value: Value, context: NodeContext) -> None:
@@ -82,19 +90,18 @@ def expand(context: NodeContext) -> Sequence[Value | None]:
     if function is None:
         raise context.error("XC1006", f"{node.op} is not supported")
     graph = flatten(_model_of(call, function, node))
-    inner = context.values.inner(graph)
+    inner = context.scope.inner(graph)
     given = [v for v in inputs if v is not None]
     for (number, _), value in zip(graph.inputs, given, strict=True):
-        inner.define(number, value)
-    read = {v for n in graph.nodes for v in n.inputs} | {v for v, _ in graph.outputs}
-    for part in graph.nodes:
+        inner.values.define(number, value)
+    for part in graph.all_nodes():
         if not is_supported(part):
             raise context.error(
                 "XC1006", f"{node.op} is not supported: its definition uses {part.op}"
             )
         check_node(part)
-        convert_node(part, inner, read)
-    produced = iter(inner.value(number, context.location) for number, _ in graph.outputs)
+    outputs = [number for number, _ in graph.outputs]
+    produced = iter(inner.run(graph.nodes, outputs, context.location))
     return [next(produced) if v != ABSENT else None for v in node.outputs]
 
 

@@ -18,7 +18,6 @@ import keyword
 import os
 import re
 from collections.abc import Callable
-from functools import cached_property
 
 import onnx
 
@@ -28,12 +27,14 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.support.dims import Dim, symbol
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import tensor_type
-from xcompile.frontends.onnx.conversion import convert_node, is_supported
+from xcompile.frontends.onnx.conversion import is_supported
 from xcompile.frontends.onnx.external import ExternalData
-from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, flatten
+from xcompile.frontends.onnx.flatten import flatten
+from xcompile.frontends.onnx.graph import Graph
 from xcompile.frontends.onnx.reader import read_model
 from xcompile.frontends.onnx.registry import close_names, load_converters
 from xcompile.frontends.onnx.schemas import check_node
+from xcompile.frontends.onnx.scope import Scope
 from xcompile.frontends.onnx.tensors import dtype_name, element_count
 from xcompile.frontends.onnx.values import Values
 from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
@@ -69,7 +70,7 @@ def import_onnx(
     load_converters()
     graph = flatten(read.model)
     _check_supported(graph)
-    for node in graph.nodes:
+    for node in graph.all_nodes():
         check_node(node)
     with context or new_context(), ir.Location.unknown():
         module = Module(ir.Module.create(), name=name or read.name)
@@ -82,7 +83,7 @@ def import_onnx(
 def _check_supported(graph: Graph) -> None:
     """Report every op without a converter at once."""
     missing: dict[tuple[str, str, int], list[str]] = {}
-    for node in graph.nodes:
+    for node in graph.all_nodes():
         if not is_supported(node):
             missing.setdefault((node.domain, node.op, node.opset), []).append(node.name)
     if not missing:
@@ -110,8 +111,8 @@ class _Importer:
     ) -> None:
         self._graph = graph
         self._module = module
+        self._external = external
         self._observe = observe
-        self._values = Values(graph, module.weights, external)
 
     def run(self) -> None:
         self._check_limits()
@@ -121,27 +122,27 @@ class _Importer:
         with ir.InsertionPoint(self._module.module.body):
             main = func.FuncOp("main", ir.FunctionType.get(types, []))
         block = main.add_entry_block()
+        home = ir.InsertionPoint(block)
+        values = Values(self._graph, self._module, self._external, home)
         for (number, _), argument in zip(self._graph.inputs, block.arguments, strict=True):
-            self._values.define(number, argument)
-        with ir.InsertionPoint(block):
-            for node in self._graph.nodes:
-                convert_node(node, self._values, self._read)
-                self._tell(node)
-            unknown = ir.Location.unknown()
-            results = [self._values.value(number, unknown) for number, _ in self._graph.outputs]
+            values.define(number, argument)
+        outputs = [number for number, _ in self._graph.outputs]
+        with home:
+            scope = Scope.of(self._graph, values)
+            results = scope.run(self._graph.nodes, outputs, ir.Location.unknown())
+            self._tell(scope)
             func.ReturnOp(results)
         main.attributes["function_type"] = ir.TypeAttr.get(
             ir.FunctionType.get(types, [r.type for r in results])
         )
         self._set_names([",".join(map(str, shape)) for shape in shapes])
 
-    def _tell(self, node: Node) -> None:
+    def _tell(self, scope: Scope) -> None:
         if self._observe is not None:
-            unknown = ir.Location.unknown()
-            for number in node.outputs:
-                if number in self._read:
-                    name = self._graph.names[number]
-                    self._observe(name, node.name, self._values.value(number, unknown))
+            for node in self._graph.nodes:
+                for number in node.outputs:
+                    if scope.is_read(number) and number in scope.made:
+                        self._observe(self._graph.names[number], node.name, scope.made[number])
 
     def _check_limits(self) -> None:
         """What the runtime can describe: see `runtime.abi`."""
@@ -154,12 +155,6 @@ class _Importer:
         ):
             if count > most:
                 raise CompileError("XC1013", f"{count} {what}; there may be {most}")
-
-    @cached_property
-    def _read(self) -> frozenset[int]:
-        """The numbers of the values that a node or an output reads."""
-        inputs = (number for node in self._graph.nodes for number in node.inputs)
-        return (frozenset(inputs) | {number for number, _ in self._graph.outputs}) - {ABSENT}
 
     # -- inputs ---------------------------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 needs them.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import numpy as np
 import onnx
 
 from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
-from xcompile.compiler.ir.weights import WeightStore
 from xcompile.dialects.nn.const import Const
 from xcompile.frontends.onnx.external import ExternalData
 from xcompile.frontends.onnx.graph import Graph
@@ -18,39 +21,58 @@ class Values:
     """From the flat graph's numbers to IR values.
 
     Initializers are decoded at first use and become `nn.const` at the first use as an operand, so
-    one that only gives an attribute (axes, a shape) leaves no trace.
+    one that only gives an attribute (axes, a shape) leaves no trace. Constants stand at `home`, the end of the model's
+    function so far, also those that only a region uses: ops behind it may use them too.
     """
 
-    def __init__(self, graph: Graph, weights: WeightStore, external: ExternalData) -> None:
+    def __init__(
+        self, graph: Graph, module: Module, external: ExternalData, home: ir.InsertionPoint
+    ) -> None:
         self._graph = graph
-        self._weights = weights
+        self._home = home
+        self.module = module
         self.external = external
-        self._values: dict[int, Value] = {}
+        self._layers: list[dict[int, Value]] = [{}]
         self._arrays: dict[int, np.ndarray] = {}
 
     def inner(self, graph: Graph) -> "Values":
         """The values of another graph of the same module, none of them defined."""
-        return Values(graph, self._weights, self.external)
+        return Values(graph, self.module, self.external, self._home)
+
+    @contextmanager
+    def layered(self, layers: Sequence[dict[int, Value]]) -> Iterator[None]:
+        """Meanwhile the values of `layers` are known too, the last of which gets what is defined."""
+        before = self._layers
+        self._layers = [before[0], *layers]
+        try:
+            yield
+        finally:
+            self._layers = before
 
     def define(self, number: int, value: Value) -> None:
-        self._values[number] = value
+        self._layers[-1][number] = value
+
+    def _defined(self, number: int) -> Value | None:
+        return next((layer[number] for layer in reversed(self._layers) if number in layer), None)
 
     def value(self, number: int, location: ir.Location) -> Value:
-        """The IR value; `location` is the node that asks, which is where a constant is made."""
-        if number not in self._values:
+        """The IR value; `location` is the node that asks, whose name a constant gets."""
+        value = self._defined(number)
+        if value is None:
             array = self.array(number)
             assert array is not None, (
                 f"the value '{self._graph.names[number]}' is used before it is defined"
             )
-            self._values[number] = self.constant(array, location)
-        return self._values[number]
+            value = self._layers[0][number] = self.constant(array, location)
+        return value
 
     def array(self, number: int) -> np.ndarray | None:
         """The elements of a constant, else None."""
+        value = self._defined(number)
+        if value is not None:
+            return self._const_array(value)
         if number in self._arrays:
             return self._arrays[number]
-        if number in self._values:
-            return self._const_array(self._values[number])
         message = self._graph.initializers[number]
         what = f"the initializer '{self._graph.names[number]}'"
         dense = isinstance(message, onnx.TensorProto)
@@ -62,8 +84,9 @@ class Values:
         if isinstance(value.owner, ir.Block):
             return None
         op = view(value.owner)
-        return op.array(self._weights) if isinstance(op, Const) else None
+        return op.array(self.module.weights) if isinstance(op, Const) else None
 
     def constant(self, array: np.ndarray, location: ir.Location) -> Value:
-        """A new `nn.const` at the current insertion point."""
-        return Const.from_array(array, self._weights, loc=location).y
+        """A new `nn.const`."""
+        with self._home:
+            return Const.from_array(array, self.module.weights, loc=location).y

@@ -238,7 +238,7 @@ class _Grouping:
 
 def _known_op(operation: ir.Operation) -> Op:
     op = view(operation)
-    if op is None:
+    if op is None or len(operation.regions):
         raise CompileError(
             "XC3010", f"{operation.name} cannot be lowered", node=describe(operation.location)
         )

@@ -167,16 +167,27 @@ class TestUnsupported:
         nodes = [node("Nope", ["x"], [f"y{i}"]) for i in range(1000)]
         assert "and 995 more" in refused(model(nodes, {"x": [1]}, ["y0"]), "XC1006")
 
-    def test_subgraphs_are_reported_with_the_unsupported_ops(self):
+    def test_unsupported_ops_in_subgraphs_are_reported_with_the_others(self):
         body = helper.make_graph(
-            [node("Identity", ["x"], ["z"])],
+            [node("Nope", ["x"], ["z"], name="inside")],
             "b",
             [],
             [helper.make_tensor_value_info("z", FLOAT, [1])],
         )
-        nodes = [node("If", ["c"], ["y"], then_branch=body, else_branch=body, name="branch")]
+        nodes = [
+            node("If", ["c"], ["y"], then_branch=body, else_branch=body, name="branch"),
+            node("Neither", ["x"], ["w"], name="outside"),
+        ]
         proto = model(nodes, {"x": [1], "c": []}, ["y"], dtypes={"c": onnx.TensorProto.BOOL})
-        assert "If (domain 'ai.onnx', opset 17) at 'branch'" in refused(proto, "XC1006")
+        text = refused(proto, "XC1006")
+        assert "Nope (domain 'ai.onnx', opset 17) at 'inside'" in text
+        assert "Neither (domain 'ai.onnx', opset 17) at 'outside'" in text
+
+    def test_ops_with_graphs_that_are_not_known_are_reported(self):
+        body = helper.make_graph([], "b", [], [])
+        nodes = [node("Conv", ["x"], ["y"], body=body, domain="my.ops")]
+        proto = model(nodes, {"x": [1]}, ["y"], domains={"my.ops": 1})
+        assert "Conv (domain 'my.ops'" in refused(proto, "XC1006")
 
     @pytest.mark.parametrize("opset", [6, 999])
     def test_opsets_out_of_range_are_refused(self, opset):

@@ -1,0 +1,344 @@
+"""Converts the nodes of graphs, in order; branches whose results differ in rank are kept apart as long as they must.
+
+The rank of a tensor is part of its type, but a branch of an ONNX If may give another rank than the other one: a model
+that squeezes an axis when its size is 1 does so. What depends on such a result is converted in both branches, until
+all that is still needed has one rank; there the branches end. The nodes of a branch that is known to run, which
+constants, sizes and ranks often decide, are converted as if they stood in place of the If. A branch in which an op is
+wrong, such as one that needs another rank, becomes an error of the running model.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.regions import Body
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.control import Fail, If, Yield
+from xcompile.dialects.nn.shapes import LocalSizes
+from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.conversion import convert_node
+from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, Subgraph
+from xcompile.frontends.onnx.schemas import check_dtypes
+from xcompile.frontends.onnx.values import Values
+
+MOST_COPIES = 10_000
+"""Nodes that may be converted once more because branches differ in rank."""
+
+
+@dataclass
+class _Place:
+    """Where nodes are converted.
+
+    Attributes:
+        body: the block, when it is a branch's; else the insertion point of whoever converts.
+        outer: the place around the branch.
+        values: the values that were made here.
+        fork: the branches that are kept apart at the end of the block.
+        wrong: why this is no place: what stands in the branch contradicts itself.
+    """
+
+    body: Body | None = None
+    outer: "_Place | None" = None
+    values: dict[int, Value] = field(default_factory=dict[int, Value])
+    fork: "_Fork | None" = None
+    wrong: CompileError | None = None
+
+    def has(self, number: int) -> bool:
+        """Whether a value was made here or in the branches here."""
+        return number in self.values or (self.fork is not None and self.fork.has(number))
+
+    def numbers(self) -> dict[int, None]:
+        """All values that were made here or in the branches here, in order."""
+        found = dict.fromkeys(self.values)
+        for side in () if self.fork is None else self.fork.sides:
+            found.update(side.numbers())
+        return found
+
+    def leaves(self) -> "Iterator[_Place]":
+        """The places that are not forked: itself, or those in its branches that mean something."""
+        if self.wrong is not None:
+            return
+        if self.fork is None:
+            yield self
+        else:
+            for side in self.fork.sides:
+                yield from side.leaves()
+
+
+@dataclass
+class _Fork:
+    """The two branches of an If that is not built yet."""
+
+    node: Node
+    cond: Value
+    sides: tuple[_Place, _Place]
+
+    def has(self, number: int) -> bool:
+        return any(side.has(number) for side in self.sides)
+
+
+class Scope:
+    """Converts the nodes of one flat graph and of the graphs inside them.
+
+    Args:
+        values: the graph's values.
+        read: the values that something reads.
+    """
+
+    def __init__(self, values: Values, read: Container[int]) -> None:
+        self.values = values
+        self._read = read
+        self._place = _Place()
+        self._copies = 0
+        self.made: Mapping[int, Value] = {}
+        """The values that `run` made last, without those in branches and bodies."""
+        self.open_axes: dict[object, dict[int, set[int]]] = {}
+        """Axes of carried values that were found to change, by the loop's node; see `ops_control`."""
+
+    @staticmethod
+    def of(graph: Graph, values: Values) -> "Scope":
+        """The scope of a whole graph."""
+        read = {v for node in graph.all_nodes() for v in node.inputs}
+        read |= {v for node in graph.all_nodes() for b in node.bodies.values() for v in b.outputs}
+        return Scope(values, read | {number for number, _ in graph.outputs})
+
+    def inner(self, graph: Graph) -> "Scope":
+        """The scope of another graph, whose ops are made in the same module."""
+        return Scope.of(graph, self.values.inner(graph))
+
+    def discard(self, body: Body) -> None:
+        """Drop a body that is not needed; handles to what is in it stay valid."""
+        self.values.module.graveyard.bury(body.holder, "the importer")
+
+    def is_read(self, number: int) -> bool:
+        """Whether a node or an output reads the value."""
+        return number != ABSENT and number in self._read
+
+    def run(self, nodes: Sequence[Node], outputs: Sequence[int], loc: ir.Location) -> list[Value]:
+        """Convert nodes at the insertion point; the values of `outputs`.
+
+        Raises:
+            CompileError: a node is wrong or not supported, or the rank of an output depends on data (XC2010).
+        """
+        place = _Place(outer=self._place)
+        with self._at(place):
+            self._convert(place, nodes, outputs)
+            if place.fork is not None:
+                raise CompileError(
+                    "XC2010",
+                    "the branches differ in the rank of a result that ends a graph: it would depend on data",
+                    node=place.fork.node.name,
+                )
+            self.made = place.values
+            return [self.values.value(number, loc) for number in outputs]
+
+    def run_subgraph(
+        self, graph: Subgraph, arguments: Sequence[Value], loc: ir.Location
+    ) -> list[Value]:
+        """Convert the graph inside a node at the insertion point, for the values of its inputs; those of its outputs.
+
+        Raises:
+            CompileError: XC1011 the number of inputs does not fit, and what `run` raises.
+        """
+        needed = [number for number, default in graph.inputs if not default]
+        every = [number for number, _ in graph.inputs]
+        numbers = needed if len(needed) == len(arguments) else every
+        if len(numbers) != len(arguments):
+            raise CompileError(
+                "XC1011",
+                f"the graph '{graph.name}' has {len(every)} inputs; it gets {len(arguments)}",
+            )
+        for number, value in zip(numbers, arguments, strict=True):
+            self.values.define(number, value)
+        return self.run(graph.nodes, graph.outputs, loc)
+
+    # -- in order -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _at(self, place: _Place) -> Iterator[None]:
+        """Convert at the end of a place, where its values and those around it are known."""
+        before, self._place = self._place, place
+        layers: list[dict[int, Value]] = []
+        each: _Place | None = place
+        while each is not None:
+            layers.append(each.values)
+            each = each.outer
+        try:
+            with place.body or nullcontext(), self.values.layered(layers[::-1]):
+                yield
+        finally:
+            self._place = before
+
+    def _convert(self, place: _Place, nodes: Sequence[Node], outputs: Sequence[int]) -> None:
+        """Convert nodes at a place, and end branches there as soon as their needed values agree in rank."""
+        last = {number: i for i, node in enumerate(nodes) for number in node.reads}
+        last.update(dict.fromkeys(outputs, len(nodes)))
+        for position, node in enumerate(nodes):
+            self._step(place, node)
+            self._join(place, lambda number, now=position: last.get(number, -1) > now)
+
+    def _step(self, place: _Place, node: Node) -> None:
+        """Convert a node at a place, or in the branches there whose values it reads."""
+        if place.fork is not None and any(map(place.fork.has, node.reads)):
+            self._step_in_branches(place.fork, node)
+        else:
+            with self._at(place):
+                if node.op == "If" and not node.domain:
+                    self._branch(place, node)
+                else:
+                    convert_node(node, self)
+
+    def _step_in_branches(self, fork: _Fork, node: Node) -> None:
+        self._copies += 1
+        if self._copies > MOST_COPIES:
+            raise CompileError(
+                "XC1013",
+                f"the branches differ in rank, and keeping them apart copies {MOST_COPIES} nodes",
+                node=fork.node.name,
+            )
+        self._in_branches(fork, lambda side: self._step(side, node))
+
+    def _in_branches(self, fork: _Fork, action: Callable[[_Place], None]) -> None:
+        """Do something in both branches; one in which that contradicts an op's definition is wrong from then on."""
+        for side in fork.sides:
+            if side.wrong is None:
+                try:
+                    action(side)
+                except CompileError as error:
+                    if not error.code.startswith("XC2"):
+                        raise
+                    error.node = error.node or fork.node.name
+                    side.wrong, side.fork = error, None
+        first, second = (side.wrong for side in fork.sides)
+        if first is not None and second is not None:
+            raise first
+
+    # -- branches -------------------------------------------------------------------------------
+
+    def _branch(self, place: _Place, node: Node) -> None:
+        """Convert an If at a place."""
+        context = NodeContext(node, self)
+        check_dtypes(node, [context.dtype(0)])
+        branches = [node.bodies["then_branch"], node.bodies["else_branch"]]
+        for branch in branches:
+            if branch.inputs and not all(default for _, default in branch.inputs):
+                raise context.error("XC1011", f"the graph '{branch.name}' has inputs")
+            if len(branch.outputs) != len(node.outputs):
+                counts = f"{len(branch.outputs)} outputs, the node {len(node.outputs)}"
+                raise context.error("XC1011", f"the graph '{branch.name}' has {counts}")
+        decided = _decided(context)
+        if decided is not None:
+            self._follow(place, branches[0 if decided else 1], node)
+            return
+        cond = context.one_element(context.input(0))
+        fork = _Fork(node, cond, (_Place(Body(), place), _Place(Body(), place)))
+        of_side = dict(zip(map(id, fork.sides), branches, strict=True))
+        self._in_branches(fork, lambda side: self._follow(side, of_side[id(side)], node))
+        wanted = [number for number in node.outputs if self.is_read(number)]
+        if self._agree(fork, wanted):
+            self._build(place, fork, wanted)
+        elif place.fork is None:
+            place.fork = fork
+        else:
+            self._discard(fork)
+            self._step_in_branches(place.fork, node)
+
+    def _discard(self, fork: _Fork) -> None:
+        for side in fork.sides:
+            if side.body is not None:
+                self.discard(side.body)
+
+    def _follow(self, place: _Place, branch: Subgraph, node: Node) -> None:
+        """Convert the nodes of a branch at a place; its outputs are the node's there."""
+        self._convert(place, branch.nodes, branch.outputs)
+        location = ir.Location.name(node.name)
+        for source, number in zip(branch.outputs, node.outputs, strict=True):
+            if self.is_read(number):
+                self._bind(place, source, number, location)
+
+    def _bind(self, place: _Place, source: int, number: int, loc: ir.Location) -> None:
+        """Give a value another number, where it was made."""
+        if place.fork is not None and place.fork.has(source):
+            for side in place.fork.sides:
+                if side.wrong is None:
+                    self._bind(side, source, number, loc)
+        else:
+            with self._at(place):
+                self.values.define(number, self.values.value(source, loc))
+
+    def _agree(self, fork: _Fork, numbers: Sequence[int]) -> bool:
+        """Whether values have the same rank in all branches; they must have the same dtype."""
+        leaves = [leaf for side in fork.sides for leaf in side.leaves()]
+        location = ir.Location.name(fork.node.name)
+        for number in numbers:
+            found: list[Value] = []
+            for leaf in leaves:
+                with self._at(leaf):
+                    found.append(self.values.value(number, location))
+            dtypes = sorted({dtype_of(v) for v in found})
+            if len(dtypes) > 1:
+                message = f"the branches give {' and '.join(dtypes)} for one result"
+                raise CompileError("XC2002", message, node=fork.node.name)
+            if len({rank_of(v) for v in found}) > 1:
+                return False
+        return True
+
+    def _join(self, place: _Place, needed: Callable[[int], bool]) -> None:
+        """End the branches at a place, or those inside them, when all that is needed has one rank."""
+        fork = place.fork
+        if fork is None:
+            return
+        made = {number: None for side in fork.sides for number in side.numbers()}
+        wanted = [number for number in made if needed(number)]
+        if self._agree(fork, wanted):
+            place.fork = None
+            with self._at(place):
+                self._build(place, fork, wanted)
+        else:
+            for side in fork.sides:
+                if side.wrong is None:
+                    self._join(side, needed)
+
+    def _build(self, place: _Place, fork: _Fork, numbers: Sequence[int]) -> None:
+        """Make the If of a fork at the end of a place; its results are the values of `numbers`."""
+        if not numbers:
+            self._discard(fork)
+            return
+        location = ir.Location.name(fork.node.name)
+        for side in fork.sides:
+            if side.wrong is not None:
+                self._fail(side, location)
+                continue
+            inner, side.fork = side.fork, None
+            with self._at(side):
+                if inner is not None:
+                    self._build(side, inner, [n for n in numbers if inner.has(n)])
+                given = [self.values.value(number, location) for number in numbers]
+                Yield.build({"values": given}, [], loc=location)
+        bodies = [side.body for side in fork.sides if side.body is not None]
+        made = If.make(fork.cond, *bodies, loc=location)
+        place.values.update(zip(numbers, made.results, strict=True))
+
+    def _fail(self, side: _Place, loc: ir.Location) -> None:
+        """Replace the body of a wrong branch by its error."""
+        assert side.wrong is not None and side.body is not None
+        self.discard(side.body)
+        side.body = Body(loc=loc)
+        with side.body:
+            where = f" (node '{side.wrong.node}')" if side.wrong.node else ""
+            Fail.build({"text": side.wrong.message + where}, [], loc=loc)
+
+
+def _decided(context: NodeContext) -> bool | None:
+    """Whether the condition of an If holds, when that is known."""
+    constant = context.const(0)
+    if constant is not None:
+        return bool(constant.reshape(-1)[0]) if constant.size == 1 else None
+    value = context.input(0)
+    content = LocalSizes().content(value) if rank_of(value) < 2 else None
+    if content is None or len(content) != 1 or not isinstance(content[0], int):
+        return None
+    return bool(content[0])
