@@ -1,7 +1,7 @@
 """Sine, cosine, tangent and their inverses as vector code.
 
 The argument of the first three is reduced in double precision for both float types, by pi/2 in three parts and FMA,
-which is exact enough for |x| < 2^45. Beyond that neighbouring f32 values are more than 2^21 turns apart; NaN there.
+which is exact enough for |x| < 2^45; beyond that `reduction_by_pi` does it with integers.
 """
 
 import math
@@ -9,19 +9,18 @@ import math
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
 from xcompile.compiler.codegen.cpu.lanes import Lanes
 from xcompile.compiler.codegen.cpu.polynomials import POLYNOMIALS
+from xcompile.compiler.codegen.cpu.reduction_by_pi import reduce_huge
 
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 _ROUNDER = 1.5 * 2.0**52
-REDUCTION_LIMIT = 2.0**45
-"""Sine and cosine of larger arguments are NaN."""
+_LIMIT = 2.0**45
+"""From here on pi/2 in three parts is not enough."""
 
 
 def _reduce(b: Builder, x: Value, lanes: int, dtype: str) -> tuple[Value, Value, Value]:
-    """Split x = n·pi/2 + r + s with |r| <= pi/4: n as an i64, r and a tiny s as f64; NaN beyond the limit."""
+    """Split x = n·pi/2 + r + s with |r| <= pi/4: n as an i64, r and a tiny s as f64; NaN for infinities."""
     m = Lanes(b, lanes, "f64")
     wide = Lanes(b, lanes, dtype).convert(x, "f64")
-    beyond = m.compare("oge", m.abs(wide), m.const(REDUCTION_LIMIT))
-    wide = m.select(beyond, m.const(math.nan), wide)
     rounder = m.const(_ROUNDER)
     shifted = m.fma(wide, m.const(2 / math.pi), rounder)
     n = m.neg(m.sub(shifted, rounder))
@@ -29,7 +28,9 @@ def _reduce(b: Builder, x: Value, lanes: int, dtype: str) -> tuple[Value, Value,
     second = m.mul(n, m.const(_HALF_PI[1]))
     lost = m.fma(n, m.const(_HALF_PI[1]), m.neg(second))
     r, s = m.two_sum(first, second)
-    return m.bits(shifted), r, m.add(s, m.fma(n, m.const(_HALF_PI[2]), lost))
+    parts = [m.bits(shifted), r, m.add(s, m.fma(n, m.const(_HALF_PI[2]), lost))]
+    turns, r, s = reduce_huge(b, wide, parts, _LIMIT, lanes)
+    return turns, r, s
 
 
 def _quarter_waves(m: Lanes, r: Value, s: Value) -> tuple[Value, Value]:
@@ -74,17 +75,17 @@ def _wave(b: Builder, x: Value, lanes: int, dtype: str, quarter: int) -> Value:
 
 
 def sin(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
-    """The sine of x radians, at most 1.5 ulp for |x| < 2^45, NaN beyond."""
+    """The sine of x radians, at most 1 ulp."""
     return _wave(b, x, lanes, dtype, 0)
 
 
 def cos(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
-    """The cosine of x radians, at most 1.5 ulp for |x| < 2^45, NaN beyond."""
+    """The cosine of x radians, at most 1 ulp."""
     return _wave(b, x, lanes, dtype, 1)
 
 
 def tan(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
-    """The tangent of x radians, at most 2.5 ulp for |x| < 2^45, NaN beyond."""
+    """The tangent of x radians, at most 2.5 ulp."""
     m = Lanes(b, lanes, dtype)
     sine, cosine, n = _turned_waves(b, x, lanes, dtype)
     odd = _has_bit(b, n, lanes, 1)
