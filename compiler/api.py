@@ -63,6 +63,33 @@ def compile(
     Raises:
         CompileError: what is wrong, where in the model, and what to do.
     """
+    request, most = make_request(
+        target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
+        options=options,
+    )  # fmt: skip
+    slot = Slot(model, request)
+    artifact = slot.get()
+    if artifact is None:
+        artifact = _make(model, request, slot, progress, pool)
+    return CompiledModel(artifact, threads=most)
+
+
+def make_request(
+    target: str | Target = "cpu",
+    *,
+    threads: int | None = None,
+    passes: str = "",
+    pipeline: str = "",
+    load: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    explain: str | Sequence[str] = (),
+    prefix: str = "model",
+    options: Mapping[str, object] | None = None,
+) -> tuple[Request, int | None]:
+    """What the arguments of `compile` ask for, and on how many threads.
+
+    Raises:
+        CompileError: an argument is not what it should be.
+    """
     _check_kinds(target, passes, pipeline)
     resolved, precision = (target, "fp32") if isinstance(target, Target) else parse_target(target)
     if precision != "fp32":
@@ -77,7 +104,7 @@ def compile(
         plugin_module_name(file)  # a file that cannot be read is told by the name that was given
     explained = frozenset([explain] if isinstance(explain, str) else explain)
     _check_prefix(prefix)
-    request = Request(
+    made = Request(
         target=resolved,
         pipeline=pipeline,
         passes=passes,
@@ -86,11 +113,7 @@ def compile(
         prefix=prefix,
         options=given,
     )
-    slot = Slot(model, request)
-    artifact = slot.get()
-    if artifact is None:
-        artifact = _make(model, request, slot, progress, pool)
-    return CompiledModel(artifact, threads=most)
+    return made, most
 
 
 def _make(

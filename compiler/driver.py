@@ -125,18 +125,21 @@ def finish(
     return replace(artifact, objects=objects)
 
 
-def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
-    """The inputs, and the dtypes of the outputs."""
-    main = module.main
-    arguments = main.regions[0].blocks[0].arguments
-    inputs = [
+def input_specs(module: Module) -> list[TensorSpec]:
+    """Name, dtype and sizes of each input of a model."""
+    arguments = module.main.regions[0].blocks[0].arguments
+    return [
         TensorSpec(name, DTYPES[dtype_of(a)].name, tuple(str(d) for d in shape))
         for name, a, shape in zip(
             module.input_names(), arguments, module.input_shapes(), strict=True
         )
     ]
-    returned = list(main.regions[0].blocks[0].operations)[-1].operation.operands
-    return inputs, [DTYPES[dtype_of(v)].name for v in returned]
+
+
+def _signature(module: Module) -> tuple[list[TensorSpec], list[str]]:
+    """The inputs, and the dtypes of the outputs."""
+    returned = list(module.main.regions[0].blocks[0].operations)[-1].operation.operands
+    return input_specs(module), [DTYPES[dtype_of(v)].name for v in returned]
 
 
 def worker_pool(options: Options) -> WorkerPool:

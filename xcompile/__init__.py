@@ -18,6 +18,7 @@ _EXPORTS = {
     "CompileError": "xcompile.compiler.support.errors",
     "Executable": "xcompile.runtime.executable",
     "RuntimeModelError": "xcompile.runtime.errors",
+    "diff": "xcompile.compiler.diff.api",
     "load": "xcompile.runtime.library",
     "targets": "xcompile.compiler.target.registry",
 }
@@ -34,6 +35,7 @@ __all__ = [
     "Executable",
     "RuntimeModelError",
     "compile",
+    "diff",
     "load",
     "targets",
     "zoo",
@@ -42,6 +44,7 @@ __all__ = [
 if TYPE_CHECKING:
     import xcompile.frontends.onnx.zoo as zoo
     from xcompile.compiler.api import compile
+    from xcompile.compiler.diff.api import diff
     from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.support.errors import CompileError
     from xcompile.compiler.target.registry import targets

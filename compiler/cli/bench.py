@@ -128,21 +128,13 @@ def _other_engine(name: str, model: Path, arrays: "Arrays", threads: int) -> Cal
         raise CompileError(
             "XC6006", f"{name} cannot run a library", help="name the model: --reference MODEL.onnx"
         )
+    from xcompile.compiler.diff.engine import open_session, refusal
+
+    session = open_session(str(model), threads=threads)
     try:
-        import onnxruntime
-    except ImportError:
-        raise CompileError(
-            "XC6006", f"{name} is not installed", help="pip install onnxruntime"
-        ) from None
-    ort: Any = onnxruntime
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = threads
-    settings.log_severity_level = 3
-    try:
-        session = ort.InferenceSession(str(model), settings, providers=["CPUExecutionProvider"])
         session.run(None, arrays)
     except Exception as error:
-        raise CompileError("XC6006", f"{name} does not run the model: {error}") from error
+        raise refusal(error) from error
     return lambda: session.run(None, arrays)
 
 

@@ -4,7 +4,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-_WORDS = {"import": "reading the model", "passes": "optimizing", "kernels": "compiling kernels"}
+_LONGEST = 60
+"""Characters of a cell in a table of names from models."""
+
+_WORDS = {"import": "reading the model", "passes": "optimizing", "kernels": "compiling kernels",
+          "reference": "running the reference", "comparing": "comparing"}  # fmt: skip
 
 
 def print_error(message: str) -> None:
@@ -36,6 +40,32 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
             bar.update(task, description=_WORDS.get(what, what), completed=done, total=total)
 
         yield report
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns of text: fitted to a terminal, else as `table` makes them.
+
+    Names come from models: control characters are escaped, and what is longer than 60 characters is cut.
+    """
+    plain = [[_short(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        print(table(header, plain))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False)
+    for word in header:
+        made.add_column(word, overflow="fold")
+    for row in plain:
+        made.add_row(*map(Text, row))
+    Console().print(made)
+
+
+def _short(cell: str) -> str:
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cell)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -14,6 +14,7 @@ import typer
 from xcompile.compiler.cli.bench import bench
 from xcompile.compiler.cli.compile import compile_command
 from xcompile.compiler.cli.console import print_error
+from xcompile.compiler.cli.diff import diff
 from xcompile.compiler.cli.doctor import doctor
 from xcompile.compiler.cli.opt import opt
 from xcompile.compiler.cli.passes import passes
@@ -26,6 +27,7 @@ COMMANDS = {
     "compile": compile_command,
     "run": run,
     "bench": bench,
+    "diff": diff,
     "opt": opt,
     "passes": passes,
     "targets": targets,

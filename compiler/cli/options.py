@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -86,25 +86,27 @@ class Compilation:
             )
         return f"{self.passes};nn-choose-winograd{{mode={self.winograd}}}"
 
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `xcompile.compile` besides the model."""
+        verify = self.verify_numerics or None  # the variable counts where the flag is not given
+        given = {"jobs": self.jobs, "cache": self.cache, "verify-numerics": verify}
+        return {
+            "target": self.target,
+            "threads": self.threads,
+            "passes": self.edits(),
+            "pipeline": self.pipeline,
+            "load": self.load,
+            "explain": self.explain,
+            "prefix": self.prefix,
+            "options": {name: value for name, value in given.items() if value is not None},
+        }
+
     def compile(self, model: Path) -> "CompiledModel":
         """Compile a model, with a progress bar on a terminal."""
         from xcompile.compiler.api import compile as compile_model
 
-        verify = self.verify_numerics or None  # the variable counts where the flag is not given
-        given = {"jobs": self.jobs, "cache": self.cache, "verify-numerics": verify}
         with progress_bar() as progress:
-            return compile_model(
-                model,
-                self.target,
-                threads=self.threads,
-                passes=self.edits(),
-                pipeline=self.pipeline,
-                load=self.load,
-                explain=self.explain,
-                prefix=self.prefix,
-                options={name: value for name, value in given.items() if value is not None},
-                progress=progress,
-            )
+            return compile_model(model, progress=progress, **self.arguments())
 
     def open(self, model: Path) -> "Executable":
         """A model ready to run: loaded when it is a compiled library, else compiled."""

@@ -6,12 +6,13 @@ The reference interpreter runs the whole model once, to record the inputs of all
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
 
 from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats
 from xcompile.compiler.numerics.recording import Fault, Recording
@@ -26,19 +27,26 @@ class VerifyNumerics(Instrument):
 
     Attributes:
         inputs: the arguments of `@main`; `sample_inputs` when None.
+        stop: whether to end the compile; else what the passes did wrong is collected.
+        found: the errors of passes, in the order of running.
         recording: the values of the model; None before the first pass.
     """
 
-    def __init__(self, inputs: Sequence[np.ndarray] | None = None) -> None:
+    def __init__(self, inputs: Sequence[np.ndarray] | None = None, *, stop: bool = True) -> None:
         self.inputs = inputs
+        self.stop = stop
+        self.found: list[CompileError] = []
         self.recording: Recording | None = None
         self._catching = ExitStack()
 
-    def start(self, module: Module) -> Recording:
-        """Record the values of the module, unless that is done."""
+    def start(
+        self, module: Module, names: Mapping[Value, tuple[str, ...]] | None = None
+    ) -> Recording:
+        """Record the values of the module, which the model gives these names, unless that is done."""
         if self.recording is None or self.recording.module is not module:
             inputs = sample_inputs(module) if self.inputs is None else self.inputs
             self.recording = Recording(module, inputs)
+            self.recording.run(names)
         return self.recording
 
     def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
@@ -57,8 +65,13 @@ class VerifyNumerics(Instrument):
             raise CompileError(
                 "XC3008", f"the pass leaves a model that cannot be evaluated: {error.message}", node=error.node
             ) from error  # fmt: skip
-        if fault is not None:
-            raise _error(fault, done)
+        if fault is None:
+            return
+        error = _error(fault, done)
+        if self.stop:
+            raise error
+        error.pass_name = pass_.NAME
+        self.found.append(error)
 
     def failed(
         self, pass_: Pass, module: Module, context: PassContext, error: CompileError

@@ -62,13 +62,15 @@ class Recorded:
     Attributes:
         array: its elements.
         names: the model's tensors that it is.
-        allowed: how far its op's rounding may have moved it from what it replaces.
+        allowed: how far rounding may have moved it from what it replaces: that of its op and of those before it.
+        rounding: that of its op alone.
         fault: why it is not what it should be.
     """
 
     array: np.ndarray
     names: tuple[str, ...] = ()
     allowed: Allowed = field(default_factory=Allowed)
+    rounding: Allowed = field(default_factory=Allowed)
     fault: Fault | None = None
 
 
@@ -85,30 +87,28 @@ class Recording:
         by_node: the results of the ops of each model node, as `before` found them.
     """
 
-    def __init__(
-        self,
-        module: Module,
-        inputs: Sequence[np.ndarray],
-        names: Mapping[Value, tuple[str, ...]] | None = None,
-    ) -> None:
-        """Run the reference once.
-
-        Args:
-            module: a module of the nn level.
-            inputs: one array an argument of `@main`.
-            names: the model's names of values.
-
-        Raises:
-            CompileError: XC2011 an op fails on these inputs.
-        """
+    def __init__(self, module: Module, inputs: Sequence[np.ndarray]) -> None:
+        """Record the arguments of `@main`: one array each, of a module of the nn level."""
         self.module = module
         self.inputs = list(inputs)
         self.values: dict[Value, Recorded] = {}
         self.seen: dict[int, _Seen] = {}
         self.by_node: dict[str, list[Value]] = {}
         self._kernels: KernelInterpreter | None = None
-        self._define_arguments()
-        for operation in _operations(module)[:-1]:
+        arguments = module.main.regions[0].blocks[0].arguments
+        for argument, array in zip(arguments, self.inputs, strict=True):
+            self.values[argument] = Recorded(array)
+
+    def run(self, names: Mapping[Value, tuple[str, ...]] | None = None) -> None:
+        """Run the reference once, from start to end.
+
+        Args:
+            names: the model's names of values.
+
+        Raises:
+            CompileError: XC2011 an op fails on these inputs.
+        """
+        for operation in _operations(self.module)[:-1]:
             self.execute(operation, self.values)
         for value, recorded in self.values.items():
             recorded.allowed, recorded.names = Allowed(), (names or {}).get(value, ())
@@ -136,11 +136,6 @@ class Recording:
         self.values = update.run()
         return update.fault
 
-    def _define_arguments(self) -> None:
-        arguments = self.module.main.regions[0].blocks[0].arguments
-        for argument, array in zip(arguments, self.inputs, strict=True):
-            self.values[argument] = Recorded(array)
-
     def execute(self, operation: ir.Operation, values: dict[Value, Recorded]) -> None:
         """Record the results of an op, if those of its operands are."""
         op = view(operation)
@@ -151,17 +146,18 @@ class Recording:
         allowed = Allowed()
         if isinstance(op, Launch):
             allowed = self._launch(op, known)
+        elif op.NAME.startswith("kernel.") or (len(operation.regions) and self.kernels.kernels):
+            self.kernels.execute(operation, known)
         elif isinstance(op, NnOp) and (isinstance(op, Const) or _has_meaning(op)):
             execute(operation, self.module, known)
-            allowed = _allowed(op, known)
-        elif op.NAME.startswith("kernel."):
-            self.kernels.execute(operation, known)
+            allowed = allowed_of(op, known)
         else:
             return
+        rounding = allowed
         for operand in used:
             allowed = allowed.after(values[operand].allowed)
         for result in operation.results:
-            values[result] = Recorded(known[result], allowed=allowed)
+            values[result] = Recorded(known[result], allowed=allowed, rounding=rounding)
 
     def forget_kernels(self) -> None:
         """Look at the kernels of the module anew when they are needed again."""
@@ -184,7 +180,7 @@ class Recording:
         for operation in kernel.ops[:-1]:
             op = view(operation)
             if op is not None:
-                allowed = allowed.after(_allowed(op, inside))
+                allowed = allowed.after(allowed_of(op, inside))
         return allowed
 
 
@@ -209,7 +205,17 @@ class _Update:
         for operation in body:
             self._visit(operation)
         self._finish(terminator)
+        if self.fault is not None:
+            self._name_by_nodes()
+        for recorded in self._new.values():
+            recorded.fault = None
         return self._new
+
+    def _name_by_nodes(self) -> None:
+        """Give values that are wrong the names of those of the same model nodes, in whose place they probably stand."""
+        for value, counterpart in self._unsettled.items():
+            if counterpart is not None and not self._new[value].names:
+                self._new[value].names = self._old[counterpart].names
 
     def _visit(self, operation: ir.Operation) -> None:
         seen = self._recording.seen.get(identity(operation))
@@ -223,7 +229,7 @@ class _Update:
         faults: list[Fault] = []
         if untouched and seen is not None:
             faults = self._compare(seen.operands, operands)
-            if not faults and all(r in self._old for r in seen.results):
+            if not faults and seen.results and all(r in self._old for r in seen.results):
                 self._new.update((r, self._old[r]) for r in seen.results)
                 return
         self._recording.execute(operation, self._new)
@@ -278,7 +284,7 @@ class _Update:
     def _take_over(self, value: Value, wanted: Recorded) -> None:
         known = self._new[value]
         names = tuple(dict.fromkeys((*wanted.names, *known.names)))
-        self._new[value] = Recorded(wanted.array, names)
+        self._new[value] = Recorded(wanted.array, names, rounding=known.rounding)
 
     def _finish(self, terminator: ir.Operation) -> None:
         seen = self._recording.seen.get(identity(terminator))
@@ -336,7 +342,8 @@ def _has_meaning(op: Op) -> bool:
     return hasattr(op, "reference") or bool(op.operation.regions)
 
 
-def _allowed(op: Op, known: Mapping[Value, np.ndarray]) -> Allowed:
+def allowed_of(op: Op, known: Mapping[Value, np.ndarray]) -> Allowed:
+    """What the rounding of an op may do, where its operands and results are these."""
     operands = [known[v] for v in op.operands if v in known]
     results = [known[v] for v in op.results if v in known]
     return Allowed(reduction_length(op, operands, results), op.NAME in JUMPS)

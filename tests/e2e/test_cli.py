@@ -96,7 +96,7 @@ def test_no_words_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_word_that_is_neither_command_nor_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert failure(capsys, "frobnicate") == (
         "XC6006 there is no command and no model 'frobnicate'"
-        " (help: the commands are compile, run, bench, opt, passes, targets, doctor)"
+        " (help: the commands are compile, run, bench, diff, opt, passes, targets, doctor)"
     )
 
 
@@ -116,7 +116,7 @@ def test_starting_imports_none_of_the_heavy_packages() -> None:
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "--help")
-    for command in ("compile", "run", "bench", "opt", "passes", "targets", "doctor"):
+    for command in ("compile", "run", "bench", "diff", "opt", "passes", "targets", "doctor"):
         assert re.search(rf"^  {command} ", text, flags=re.MULTILINE)
 
 

@@ -249,9 +249,7 @@ def test_values_keep_the_names_of_the_model_as_long_as_they_exist() -> None:
     model = residual_network(batch=2)
     module = import_onnx(model, context=ir.Context.current, observe=observe)
     check = VerifyNumerics()
-    known = check.start(module)
-    for name, value in names.items():
-        known.values[value].names = (name,)
+    check.start(module, {value: (name,) for name, value in names.items()})
     run_pipeline(module, Pipeline(pipeline("@cpu")), PassContext(TARGET, instruments=[check]))
     assert check.recording is not None
     kept = {n for recorded in check.recording.values.values() for n in recorded.names}

@@ -7,6 +7,8 @@ the logical shape stays N, C, spatial, and the channels beyond C in the last blo
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from xcompile.compiler.codegen.cpu.builder import Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane
 from xcompile.compiler.ir.mlir import ir
@@ -30,6 +32,25 @@ class Layout:
         if not self.block:
             return product(shape)
         return product([shape[0], ceildiv(shape[1], self.block), *shape[2:], self.block])
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The elements of a tensor in the order of memory; channels beyond the last are zero."""
+        if not self.block:
+            return array
+        n, c, *spatial = array.shape
+        blocks = -(-c // self.block)
+        widths = [(0, 0), (0, blocks * self.block - c), *[(0, 0)] * len(spatial)]
+        padded = np.pad(array, widths).reshape(n, blocks, self.block, *spatial)
+        return np.ascontiguousarray(np.moveaxis(padded, 2, -1))
+
+    def unpack(self, memory: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+        """The tensor of this shape whose elements lie flat in `memory`."""
+        if not self.block:
+            return memory.reshape(shape)
+        n, c, *spatial = shape
+        blocks = -(-c // self.block)
+        split = np.moveaxis(memory.reshape(n, blocks, *spatial, self.block), -1, 2)
+        return np.ascontiguousarray(split.reshape(n, blocks * self.block, *spatial)[:, :c])
 
     def offset(
         self, arithmetic: Coordinates, shape: Sequence[Index], at: Sequence[Coordinate]
