@@ -18,7 +18,7 @@ from xcompile.compiler.schedule import conv, depthwise, pool
 from xcompile.compiler.schedule.conv import ConvProblem, ConvSchedule
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
 from xcompile.compiler.schedule.phases import Phases
-from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.window import WindowSchedule, resolve
 from xcompile.compiler.target.target import Target
 
@@ -212,7 +212,7 @@ class CompiledWindow:
         self,
         problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem,
         target: Target,
-        schedule: WindowSchedule | None = None,
+        schedule: WindowSchedule | GlobalPoolSchedule | None = None,
     ) -> None:
         self.problem, self.target, self.lanes = problem, target, target.lanes(32)
         signature = Signature(("f32", "f32", "f32"), sizes=len(SYMBOLS))
@@ -223,7 +223,8 @@ class CompiledWindow:
         part = (signature.begin, signature.end, sizes)
         if isinstance(problem, GlobalPoolProblem):
             store = BlockedStore(y, None, blocks, 1, 1, relu=False)
-            emit_global_pool(b, problem, target, x, store, *part)
+            chosen = schedule or pool.global_heuristic(problem, target)
+            emit_global_pool(b, problem, chosen, target, x, store, *part)
         else:
             window = WindowSizes.of(b, problem, sizes)
             store = BlockedStore(y, None, blocks, window.oh, window.ow, relu=False)

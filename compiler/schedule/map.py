@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from xcompile.compiler.schedule.schedule import ScheduleError
 from xcompile.compiler.target.target import Target
 
+FEWEST_COLUMNS = 4
+"""The heuristic takes no vectors along an innermost axis that is shorter."""
+
 
 @dataclass(frozen=True)
 class MapSchedule:
@@ -29,8 +32,22 @@ class MapSchedule:
 
 
 def heuristic(
-    target: Target, widest_bits: int, *, vectorizable: bool, loops: bool = False
+    target: Target,
+    widest_bits: int,
+    *,
+    vectorizable: bool,
+    loops: bool = False,
+    columns: int | None = None,
 ) -> MapSchedule:
-    """Whole vectors of the widest element type where possible; blocks of 4,096 elements, or of 64 that take loops."""
-    lanes = target.lanes(min(widest_bits, 32)) if vectorizable else 0
+    """Whole vectors of the widest element type where possible; blocks of 4,096 elements, or of 64 that take loops.
+
+    Args:
+        target: the machine.
+        widest_bits: of the kernel's values.
+        vectorizable: whether its element functions take vectors.
+        loops: whether an element is computed in a loop.
+        columns: the length of the innermost axis, where it is known and vectors must not cross its end.
+    """
+    vectors = vectorizable and (columns is None or columns >= FEWEST_COLUMNS)
+    lanes = target.lanes(min(widest_bits, 32)) if vectors else 0
     return MapSchedule(lanes=lanes, block=64 if loops else 4096)

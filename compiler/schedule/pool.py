@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xcompile.compiler.schedule.schedule import TargetNumbers
+from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import (
     Size,
     Window,
@@ -51,6 +51,49 @@ class GlobalPoolProblem:
     w: Size
     kind: Literal["max", "average"]
     dtype: Literal["f32"] = "f32"
+
+
+@dataclass(frozen=True)
+class GlobalPoolSchedule:
+    """How a global pool is computed; a unit of the parallel axis is one block of channels of one image.
+
+    Attributes:
+        chains: independent accumulators, a power of two; enough of them hide the latency of an addition.
+    """
+
+    chains: int
+
+    def check(self, problem: GlobalPoolProblem, target: TargetNumbers) -> None:
+        """Raise unless the schedule is legal.
+
+        Raises:
+            ScheduleError: with the reason.
+        """
+        if self.chains < 1 or self.chains & (self.chains - 1):
+            raise ScheduleError(f"chains={self.chains} is no power of two")
+        if self.chains + 1 > target.vector_registers:
+            raise ScheduleError(
+                f"{self.chains} chains need {self.chains + 1} registers; "
+                f"the target has {target.vector_registers}"
+            )
+
+
+def global_heuristic(problem: GlobalPoolProblem, target: TargetNumbers) -> GlobalPoolSchedule:
+    """Eight chains on every target, so that an average has the same bits on each."""
+    schedule = GlobalPoolSchedule(chains=8)
+    schedule.check(problem, target)
+    return schedule
+
+
+def global_space(problem: GlobalPoolProblem, target: TargetNumbers) -> Iterator[GlobalPoolSchedule]:
+    """All legal schedules, the heuristic's first."""
+    first = global_heuristic(problem, target)
+    yield first
+    chains = 1
+    while chains < target.vector_registers:
+        if chains != first.chains:
+            yield GlobalPoolSchedule(chains)
+        chains *= 2
 
 
 def heuristic(problem: PoolProblem, target: TargetNumbers) -> WindowSchedule:

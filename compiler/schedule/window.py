@@ -58,6 +58,9 @@ class Window:
 UNROLLED_COLUMNS = 5
 """The heuristic unrolls windows of at most this many columns."""
 
+MOST_EDGE_TILES = 6
+"""The heuristic gives up to this many tiles of a row code of their own."""
+
 
 class BlockedWindow(Protocol):
     """A problem whose window slides over each channel of a blocked image."""
@@ -83,11 +86,14 @@ class WindowSchedule:
         rows: output rows of a unit of the parallel axis.
         unroll: whether a row of the window is unrolled, so that each input is loaded once for all
             windows it is in and a row of weights stays in registers; else it is a loop.
+        peel: whether each tile at an edge of an image of known width has code of its own, without the
+            taps in the padding; else the columns at the edges are loops with bounds of their own.
     """
 
     pixels: int
     rows: int
     unroll: bool
+    peel: bool = False
 
     def check(self, problem: BlockedWindow, target: TargetNumbers) -> None:
         """Raise unless the schedule is legal.
@@ -104,6 +110,8 @@ class WindowSchedule:
                 f"{self.pixels} pixels need {self.pixels + 2} registers; "
                 f"the target has {target.vector_registers}"
             )
+        if self.peel and not (self.unroll and isinstance(problem.w, int)):
+            raise ScheduleError("peel needs an image of known width and unrolled windows")
 
     def extent(
         self, problem: BlockedWindow, target: TargetNumbers, sizes: Mapping[str, Any] | None = None
@@ -112,6 +120,33 @@ class WindowSchedule:
         n, h = resolve(problem.n, sizes or {}), resolve(problem.h, sizes or {})
         groups = (problem.window.output(0, h) + (self.rows - 1)) // self.rows
         return n * groups * -(-problem.c // target.lanes(32))
+
+
+@dataclass(frozen=True)
+class ColumnTile:
+    """Neighbouring output pixels of a row that are computed together.
+
+    Attributes:
+        first: the first output column.
+        count: how many.
+        inside: whether all their windows lie in the image.
+    """
+
+    first: int
+    count: int
+    inside: bool
+
+
+def column_tiles(window: Window, w: int, pixels: int) -> list[ColumnTile]:
+    """The tiles of a row of an image of `w` columns, `pixels` outputs each but for the last."""
+    tiles: list[ColumnTile] = []
+    columns = window.output(1, w)
+    for first in range(0, columns, pixels):
+        count = min(pixels, columns - first)
+        start = first * window.strides[1] - window.pads[1]
+        end = (first + count - 1) * window.strides[1] - window.pads[1] + window.span(1)
+        tiles.append(ColumnTile(first, count, start >= 0 and end <= w))
+    return tiles
 
 
 def window_heuristic(
@@ -139,7 +174,7 @@ def window_heuristic(
         planes *= problem.n if isinstance(problem.n, int) else 1
         rows = max(1, min(rows, planes * height // (UNITS_A_CORE * target.cores)))
         rows = -(-height // -(-height // rows))
-    schedule = WindowSchedule(pixels, rows, unroll)
+    schedule = WindowSchedule(pixels, rows, unroll, _peels(problem, pixels, unroll))
     schedule.check(problem, target)
     return schedule
 
@@ -152,9 +187,18 @@ def window_space(
     yield first
     for pixels in range(1, _most_pixels(problem, target, weighted and first.unroll) + 1):
         for rows in (1, 2, 4, 8, 16):
-            schedule = WindowSchedule(pixels, rows, first.unroll)
-            if schedule != first:
-                yield schedule
+            for peel in sorted({False, _peels(problem, pixels, first.unroll)}):
+                schedule = WindowSchedule(pixels, rows, first.unroll, peel)
+                if schedule != first:
+                    yield schedule
+
+
+def _peels(problem: BlockedWindow, pixels: int, unroll: bool) -> bool:
+    """Whether the tiles at the edges are few enough for code of their own."""
+    if not unroll or not isinstance(problem.w, int):
+        return False
+    tiles = column_tiles(problem.window, problem.w, pixels)
+    return sum(not tile.inside for tile in tiles) <= MOST_EDGE_TILES
 
 
 def _most_pixels(problem: BlockedWindow, target: TargetNumbers, resident: bool) -> int:

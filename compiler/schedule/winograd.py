@@ -19,11 +19,10 @@ from xcompile.compiler.schedule.schedule import ScheduleError
 from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.support import dims
 from xcompile.compiler.support.dims import Dim
-from xcompile.compiler.target.target import Target
+from xcompile.compiler.target.target import CACHE_LINE, Target
 
 Mode = Literal["off", "f2", "f4", "auto"]
 
-_LINE = 64
 _PAGE = 4096
 
 # What the heuristic knows from measurements, in docs/decisions.md.
@@ -135,8 +134,10 @@ class WinogradSchedule:
             )
         if self.prefetch < 0:
             raise ScheduleError(f"prefetch={self.prefetch} is negative")
-        if not 0 <= self.stagger < _PAGE or self.stagger % _LINE:
-            raise ScheduleError(f"stagger={self.stagger} is no multiple of {_LINE} below {_PAGE}")
+        if not 0 <= self.stagger < _PAGE or self.stagger % CACHE_LINE:
+            raise ScheduleError(
+                f"stagger={self.stagger} is no multiple of {CACHE_LINE} below {_PAGE}"
+            )
 
 
 def check_problem(problem: WinogradProblem) -> None:
@@ -179,9 +180,9 @@ def scratch(problem: WinogradProblem, schedule: WinogradSchedule) -> Scratch:
     """The layout of a thread's scratch memory, whose base is aligned to 64 bytes."""
     lanes, edge = problem.block, schedule.m + 2
     plane = 4 * ceildiv(problem.c, lanes) * schedule.tiles * lanes
-    plane += (schedule.stagger - plane) % _PAGE if schedule.stagger else -plane % _LINE
+    plane += (schedule.stagger - plane) % _PAGE if schedule.stagger else -plane % CACHE_LINE
     tile = 4 * schedule.frequencies * schedule.oc_block
-    tile += _LINE if tile % _PAGE == 0 else 0
+    tile += CACHE_LINE if tile % _PAGE == 0 else 0
     columns = 4 * (schedule.strip * schedule.m + 2) * lanes
     sizes = (
         schedule.frequencies * plane,
@@ -192,7 +193,7 @@ def scratch(problem: WinogradProblem, schedule: WinogradSchedule) -> Scratch:
     )
     offsets = [0]
     for size in sizes:
-        offsets.append(offsets[-1] + size + -size % _LINE)
+        offsets.append(offsets[-1] + size + -size % CACHE_LINE)
     return Scratch(*offsets, frequency=plane // 4, tile=tile // 4)
 
 

@@ -12,6 +12,9 @@ from typing import Any
 
 from xcompile.compiler.support.errors import CompileError
 
+CACHE_LINE = 64
+"""Bytes of a cache line of every CPU there is code for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:

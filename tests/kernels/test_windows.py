@@ -1,6 +1,7 @@
 """Depthwise convolution and pools against float64, on every vector width that this host runs."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from bench.blocked import CompiledWindow, from_blocked, reference
 from bench.native import runnable_targets
 from xcompile.compiler.schedule.conv import ConvProblem
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
-from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.target import Target
 
@@ -149,3 +150,20 @@ def test_a_global_pool_is_right(kind: str) -> None:
     wide = x.astype(np.float64)
     want = wide.max((2, 3)) if kind == "max" else wide.mean((2, 3))
     np.testing.assert_allclose(from_blocked(got, 20)[..., 0, 0], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chains", [1, 2, 8])
+def test_a_global_pool_takes_any_number_of_chains(chains: int) -> None:
+    x = image(1, 8, 5, 7)
+    problem = GlobalPoolProblem(1, 8, 5, 7, "average")
+    got = CompiledWindow(problem, runnable_targets()[-1], GlobalPoolSchedule(chains))(x)
+    want = x.astype(np.float64).mean((2, 3))
+    np.testing.assert_allclose(from_blocked(got, 8)[..., 0, 0], want, rtol=1e-5, atol=1e-6)
+
+
+def test_peeled_edges_have_the_same_bits() -> None:
+    x, weight = image(1, 8, 9, 20), image(8, 1, 3, 3)
+    peeled = CompiledWindow(DepthwiseProblem(1, 8, 9, 20, SAME), runnable_targets()[-1])
+    assert peeled.schedule.peel
+    loops = CompiledWindow(peeled.problem, peeled.target, replace(peeled.schedule, peel=False))
+    assert (peeled(x, weight) == loops(x, weight)).all()

@@ -1,6 +1,8 @@
 """Rules about the sources that no linter states."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,78 @@ def test_passes_schedules_and_emitters_ask_for_features_and_name_no_target() -> 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_path_of_a_machine_stands_in_the_sources(path: Path) -> None:
     assert not re.search(r"/(home|root|work|Users)/", path.read_text(encoding="utf-8"))
+
+
+EMITTERS = sorted((ROOT / "compiler" / "codegen" / "cpu").glob("*.py"))
+FORMAT_CONSTANTS = {
+    "builder.py": {"_VIEW": "the size of a view, larger than any tensor"},
+    "conv_tile.py": {"LINE": "floats of a cache line"},
+    "map.py": {"_LOOP_CYCLES": "an estimate of a unit's work, not of its shape"},
+    "recurrent.py": {"_STATES": "the vectors that a recurrent cell keeps"},
+    "remainder.py": {"_STEP": "bits of a quotient that float64 holds"},
+    "trig.py": {"_ROUNDER": "a property of float64", "REDUCTION_LIMIT": "a bound of the algorithm"},
+}
+SUMMATION_ORDERS = {"ACROSS_SUMS", "ALONG_SUMS", "DOT_SUMS"}
+"""Numbers of partial sums that are the same on every target, so that its results have the same bits."""
+
+
+def numbers_of(tree: ast.Module) -> Iterator[str]:
+    """The names of a module that are bound to numbers, or expressions of them, at its top."""
+    for statement in tree.body:
+        value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        parts = () if value is None else tuple(ast.walk(value))
+        arithmetic = (
+            ast.Constant,
+            ast.BinOp,
+            ast.UnaryOp,
+            ast.operator,
+            ast.unaryop,
+            ast.Name,
+            ast.Load,
+        )
+        constants = [part.value for part in parts if isinstance(part, ast.Constant)]
+        numeric = constants and all(isinstance(c, int | float) for c in constants)
+        if numeric and all(isinstance(part, arithmetic) for part in parts):
+            yield from (name.id for name in targets if isinstance(name, ast.Name))
+
+
+def literal_blocks(tree: ast.Module) -> Iterator[str]:
+    """Steps of loops, and numbers of accumulators, that are literals; two may be a pair of different values."""
+
+    def is_block(node: ast.expr | None) -> bool:
+        return isinstance(node, ast.Constant) and type(node.value) is int and node.value > 2
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            step = node.args[2] if len(node.args) > 2 else None
+            if node.func.attr in ("loop", "reduce") and is_block(step):
+                yield ast.unparse(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = (node.left, node.right)
+            if any(isinstance(s, ast.List) for s in sides) and any(map(is_block, sides)):
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("path", EMITTERS, ids=lambda path: path.name)
+def test_no_blocking_constant_stands_in_an_emitter(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert set(numbers_of(tree)) == set(FORMAT_CONSTANTS.get(path.name, {}))
+    assert list(literal_blocks(tree)) == []
+    taken = [
+        name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "compiler.schedule" in (node.module or "")
+        for name in node.names
+        if name.name.isupper()
+    ]
+    assert set(taken) <= SUMMATION_ORDERS
+
+
+def test_a_planted_blocking_constant_is_seen() -> None:
+    planted = "CHAINS = 8\nBYTES: int = 3 << 10\nNAME = 'x'\nb.reduce(0, n, 8, [init] * 4, body)"
+    assert list(numbers_of(ast.parse(planted))) == ["CHAINS", "BYTES"]
+    assert list(literal_blocks(ast.parse(planted))) == [
+        "b.reduce(0, n, 8, [init] * 4, body)",
+        "[init] * 4",
+    ]

@@ -7,9 +7,15 @@ import pytest
 
 from xcompile.compiler.schedule import depthwise, pool
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
-from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.schedule import ScheduleError, from_json, to_json
-from xcompile.compiler.schedule.window import Window, WindowSchedule, resolve
+from xcompile.compiler.schedule.window import (
+    ColumnTile,
+    Window,
+    WindowSchedule,
+    column_tiles,
+    resolve,
+)
 from xcompile.compiler.support.dims import symbol
 from xcompile.compiler.target.registry import targets
 
@@ -67,6 +73,11 @@ def test_extents_count_batches_blocks_and_groups_of_rows() -> None:
         (WindowSchedule(15, 1, True), SAME, "15 pixels need 17 registers; the target has 16"),
         (WindowSchedule(0, 1, True), SAME, "must be positive"),
         (WindowSchedule(1, 1, True), Window(pads=(-1, 0, 0, 0)), "crop the input before"),
+        (
+            WindowSchedule(1, 1, False, peel=True),
+            SAME,
+            "peel needs an image of known width and unr",
+        ),
     ],
 )
 def test_an_illegal_schedule_is_refused_with_a_reason(
@@ -92,3 +103,27 @@ def test_depthwise_weights_are_packed_by_blocks_of_channels() -> None:
     packed = depthwise.pack(weight, AVX2).reshape(3, 2, 3, 8)
     assert packed[1, 1, 2, 5] == weight[13, 0, 1, 2]
     assert not packed[2, :, :, 4:].any()
+
+
+def test_edges_are_peeled_where_they_are_few_and_the_width_is_known() -> None:
+    assert column_tiles(SAME, 14, 7) == [ColumnTile(0, 7, False), ColumnTile(7, 7, False)]
+    assert depthwise.heuristic(FILTERS, AVX2).peel
+    assert not depthwise.heuristic(replace(FILTERS, w="d0"), AVX2).peel
+    padding = Window((5, 5), pads=(0, 70, 0, 70))
+    assert not depthwise.heuristic(replace(FILTERS, window=padding), AVX2).peel
+
+
+@pytest.mark.parametrize(
+    ("chains", "reason"), [(0, "no power"), (3, "no power"), (16, "16 chains need 17 registers")]
+)
+def test_chains_of_a_global_pool_are_a_power_of_two_and_fit_the_registers(
+    chains: int, reason: str
+) -> None:
+    with pytest.raises(ScheduleError, match=reason):
+        GlobalPoolSchedule(chains).check(GlobalPoolProblem(1, 8, 7, 7, "average"), AVX2)
+
+
+def test_a_global_pool_has_eight_chains_and_may_have_others() -> None:
+    problem = GlobalPoolProblem(1, 8, 7, 7, "average")
+    assert [s.chains for s in pool.global_space(problem, AVX2)] == [8, 1, 2, 4]
+    assert {pool.global_heuristic(problem, target).chains for target in targets().values()} == {8}

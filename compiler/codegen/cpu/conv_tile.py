@@ -7,8 +7,9 @@ from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value,
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import WindowSizes
 from xcompile.compiler.schedule.conv import ConvBlocking, ConvProblem, ConvSchedule
+from xcompile.compiler.target.target import CACHE_LINE
 
-LINE = 16
+LINE = CACHE_LINE // 4
 """Floats of a cache line."""
 
 

@@ -319,11 +319,6 @@ class PoolPlan(ImagePlan):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GlobalPoolSchedule:
-    """There is nothing to choose: a unit is one block of channels of one image."""
-
-
 class GlobalPoolPlan(ImagePlan):
     """The mean of each channel of an image."""
 
@@ -336,7 +331,12 @@ class GlobalPoolPlan(ImagePlan):
         if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
             no_match("not a mean over height and width")
         self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, "average")
-        self.schedule = GlobalPoolSchedule()
+        self.schedule = (
+            from_json(pool.GlobalPoolSchedule, schedule)
+            if schedule
+            else pool.global_heuristic(self.problem, kernel.target)
+        )
+        self.schedule.check(self.problem, kernel.target)
         self.extent: Dim = pool.global_extent(self.problem, kernel.target, self.symbols)
 
     @property
@@ -346,7 +346,7 @@ class GlobalPoolPlan(ImagePlan):
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_global_pool(
-            b, self.problem, self.kernel.target, self.argument(signature, self.x), sink,
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
             signature.begin, signature.end, self.kernel.environment(signature),
         )  # fmt: skip
 

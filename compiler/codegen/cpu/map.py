@@ -105,14 +105,14 @@ class MapPlan:
         self._segments = self._find_segments()
         values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
         widest = max((bits_of(dtype_of(v)) for v in values), default=32)
-        vectorizable = self._takes_lanes() and not self._is_narrow()
         self.schedule = (
             from_json(MapSchedule, schedule)
             if schedule is not None
             else heuristic(
-                kernel.target, max(widest, 8), vectorizable=vectorizable, loops=self._loops
+                kernel.target, max(widest, 8), vectorizable=self._takes_lanes(), loops=self._loops,
+                columns=self._known_columns(),
             )
-        )
+        )  # fmt: skip
         self.schedule.check(kernel.target)
 
     def _takes_lanes(self) -> bool:
@@ -120,10 +120,10 @@ class MapPlan:
         sums = [op for op in self._kernel.ops if op.NAME == "nn.cumsum"]
         return all(self._kernel.sizes.content(op.operands[1]) is not None for op in sums)
 
-    def _is_narrow(self) -> bool:
-        """Whether the innermost loop is shorter than a vector, so that vectors do not pay."""
+    def _known_columns(self) -> int | None:
+        """How long the innermost loop is, if that is known; blocked images have whole vectors everywhere."""
         columns = self._segments[0].columns()
-        return not self._layout.block and isinstance(columns, int) and columns < 4
+        return columns if isinstance(columns, int) and not self._layout.block else None
 
     @property
     def extent(self) -> Dim:

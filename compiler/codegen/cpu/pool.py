@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes, index_of, taps
-from xcompile.compiler.schedule.pool import GlobalPoolProblem, PoolProblem
+from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import WindowSchedule
-
-CHAINS = 8
-"""Independent accumulators of a global pool: more than the latency of an addition."""
 
 
 def emit_pool(
@@ -49,6 +46,7 @@ def emit_pool(
 def emit_global_pool(
     b: Builder,
     problem: GlobalPoolProblem,
+    schedule: GlobalPoolSchedule,
     target: TargetNumbers,
     x: Buffer,
     sink: Sink,
@@ -74,7 +72,8 @@ def emit_global_pool(
 
     with b.loop(begin, end) as unit:
         image, block = b.unflatten(unit, [n, blocks])
-        value = _fold(b, x, b.mul(unit, b.mul(pixels, lanes)), pixels, lanes, init, combine)
+        plane = b.mul(unit, b.mul(pixels, lanes))
+        value = _fold(b, x, plane, pixels, lanes, [init] * schedule.chains, combine)
         if problem.kind == "average":
             value = b.binary("arith.divf", value, _splat(b, pixels, lanes), lanes)
         channel = b.mul(block, lanes)
@@ -89,11 +88,11 @@ def _fold(
     base: Index,
     pixels: Index,
     lanes: int,
-    init: Value,
+    values: list[Value],
     combine: Callable[[Value, Value], Value],
 ) -> Value:
-    """All pixels of a plane, in `CHAINS` accumulators, then their rest."""
-    kind = vector_type(lanes, "f32")
+    """All pixels of a plane, in the accumulators that are given, then their rest."""
+    kind, count = vector_type(lanes, "f32"), len(values)
 
     def chains(pixel: Index, carried: list[Value]) -> Sequence[Value]:
         at = b.add(base, b.mul(pixel, lanes))
@@ -105,8 +104,8 @@ def _fold(
     def single(pixel: Index, carried: list[Value]) -> Sequence[Value]:
         return [combine(carried[0], b.load(x, b.add(base, b.mul(pixel, lanes)), lanes))]
 
-    whole = b.mul(b.div(pixels, CHAINS), CHAINS)
-    values = b.reduce(0, whole, CHAINS, [init] * CHAINS, [kind] * CHAINS, chains)
+    whole = b.mul(b.div(pixels, count), count)
+    values = b.reduce(0, whole, count, values, [kind] * count, chains)
     while len(values) > 1:
         values = [combine(u, v) for u, v in zip(values[::2], values[1::2], strict=True)]
     return b.reduce(whole, pixels, 1, values, [kind], single)[0]

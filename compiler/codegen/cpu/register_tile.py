@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
-
-CACHE_LINE = 64
+from xcompile.compiler.target.target import CACHE_LINE
 
 
 @dataclass(frozen=True)

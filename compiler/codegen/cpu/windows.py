@@ -1,8 +1,8 @@
 """Windows over single channels: what depthwise convolution and pools share. Lanes are channels.
 
 For each output row the window's rows that lie in the image are a loop with computed bounds. Columns are done in
-register tiles; where the image's width is known, tiles at the edges leave out, at emission, the taps that fall
-into the padding; else the columns at the edges are done one by one with loop bounds of their own.
+register tiles; where the schedule says so, tiles at the edges of an image of known width leave out, at emission,
+the taps that fall into the padding; else the columns at the edges are done one by one with loop bounds of their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,14 @@ from typing import Protocol
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.schedule.schedule import TargetNumbers
-from xcompile.compiler.schedule.window import BlockedWindow, Size, Window, WindowSchedule
-
-MOST_EDGE_TILES = 6
-"""Images with more tiles at the edges than this are done as if their width were unknown."""
+from xcompile.compiler.schedule.window import (
+    BlockedWindow,
+    ColumnTile,
+    Size,
+    Window,
+    WindowSchedule,
+    column_tiles,
+)
 
 
 class Windowed(Protocol):
@@ -171,32 +175,19 @@ class _Row:
 
     def emit(self) -> None:
         """All columns."""
-        w, ow = self.owner.sizes.w, self.owner.sizes.ow
-        if isinstance(w, int) and isinstance(ow, int) and self.owner.schedule.unroll:
-            tiles = self.static_tiles(w, ow)
-            if sum(1 for _, _, inside in tiles if not inside) <= MOST_EDGE_TILES:
-                self.emit_static(tiles, w)
-                return
-        self.emit_dynamic(w, ow)
+        w, ow, schedule = self.owner.sizes.w, self.owner.sizes.ow, self.owner.schedule
+        if schedule.peel and isinstance(w, int):
+            self.emit_peeled(column_tiles(self.window, w, schedule.pixels), w)
+        else:
+            self.emit_loops(w, ow)
 
     # -- columns of a known width -------------------------------------------------------------
 
-    def static_tiles(self, w: int, ow: int) -> list[tuple[int, int, bool]]:
-        """First column, number of columns, and whether all windows lie in the image."""
-        step, window = self.owner.schedule.pixels, self.window
-        tiles: list[tuple[int, int, bool]] = []
-        for first in range(0, ow, step):
-            count = min(step, ow - first)
-            start = first * window.strides[1] - window.pads[1]
-            end = (first + count - 1) * window.strides[1] - window.pads[1] + window.span(1)
-            tiles.append((first, count, start >= 0 and end <= w))
-        return tiles
-
-    def emit_static(self, tiles: Sequence[tuple[int, int, bool]], w: int) -> None:
-        """Equal tiles inside the image are one loop."""
+    def emit_peeled(self, tiles: Sequence[ColumnTile], w: int) -> None:
+        """Equal tiles inside the image are one loop, each of the others is code of its own."""
         window = self.window
-        for (count, inside), run in groupby(tiles, key=lambda tile: tile[1:]):
-            firsts = [first for first, _, _ in run]
+        for (count, inside), run in groupby(tiles, key=lambda tile: (tile.count, tile.inside)):
+            firsts = [tile.first for tile in run]
             if inside:
                 with self.b.loop(firsts[0], firsts[-1] + 1, count) as column:
                     self.tile(column, count, lambda j: True)
@@ -256,9 +247,9 @@ class _Row:
             for i, value in enumerate(sums)
         ]
 
-    # -- columns of an unknown width ----------------------------------------------------------
+    # -- columns of any width -----------------------------------------------------------------
 
-    def emit_dynamic(self, w: Index, ow: Index) -> None:
+    def emit_loops(self, w: Index, ow: Index) -> None:
         """Columns at the edges one by one, those between in tiles, their rest one by one."""
         b, window, pixels = self.b, self.window, self.owner.schedule.pixels
         stride, left = window.strides[1], window.pads[1]

@@ -22,9 +22,7 @@ from xcompile.compiler.schedule.winograd import (
     tile_count,
     transformed_shape,
 )
-from xcompile.compiler.target.target import Target
-
-_LINE = 64
+from xcompile.compiler.target.target import CACHE_LINE, Target
 
 
 def emit_winograd(
@@ -333,7 +331,7 @@ class _Winograd:
         if not schedule.prefetch:
             return
         width = schedule.vectors * self.lanes
-        line = _LINE // 4
+        line = CACHE_LINE // 4
         lines = ceildiv(ceildiv(schedule.unroll * width, line), share.parts)
         panel = min(schedule.k_block, ceildiv(self.problem.c, self.lanes) * self.lanes)
         trips = panel // schedule.unroll
