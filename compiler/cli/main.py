@@ -1,9 +1,11 @@
 """The entry point of `xcompile`: finds the command, and turns every failure into one line."""
 
+import _thread
 import difflib
 import io
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +64,7 @@ def _options(
 def main() -> None:
     """The console script."""
     _open_closed_streams()
+    sys.unraisablehook = _interrupt_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
             stream, io.TextIOWrapper
@@ -78,6 +81,14 @@ def main() -> None:
             print_error(message)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def _interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Send Ctrl-C once more when it fell into code whose exceptions Python ignores, as callbacks of weak references."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        threading.Timer(0.01, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _open_closed_streams() -> None:

@@ -249,7 +249,7 @@ def make_pass(name: str, options: Mapping[str, str]) -> Pass:
 
 
 def _parse_option(name: str, key: str, text: str, hint: Any) -> Any:
-    if isinstance(hint, types.UnionType):
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(h for h in typing.get_args(hint) if h is not type(None))
     if hint not in (bool, int, float, str):
         raise CompileError("XC3003", f"the option {key} of {name} can't be given as text")

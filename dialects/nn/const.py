@@ -75,6 +75,8 @@ class Const(NnOp):
         return [self.dims]
 
     def content(self, sizes: Sizes) -> Shape | None:
+        if 0 in self.dims:
+            return ()  # it is a weight whatever its size: MLIR has no text for it
         if weight_key(self.value) is not None or numpy_dtype(self.y).kind == "c":
             return None
         values = dense_array(self.value, numpy_dtype(self.y)).reshape(-1).astype(object)

@@ -598,6 +598,29 @@ def test_ctrl_c_at_any_moment_is_one_line(
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+def test_ctrl_c_where_python_ignores_exceptions_is_not_lost(tmp_path: Path) -> None:
+    script = """
+import signal, sys, time, weakref
+from xcompile.compiler.cli.main import main
+from xcompile.frontends.onnx import importer
+
+class Object: pass
+
+def import_onnx(_):
+    dying = Object()
+    kept = weakref.ref(dying, lambda _: signal.raise_signal(signal.SIGINT))
+    del dying
+    time.sleep(60)
+
+importer.import_onnx = import_onnx
+sys.argv[1:] = [sys.argv[1], "--cache", sys.argv[2]]
+main()
+"""
+    words = [sys.executable, "-c", script, str(DIGITS), str(tmp_path)]
+    done = subprocess.run(words, env=ENVIRONMENT, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (130, b"error: interrupted\n")
+
+
 def test_a_manifest_says_how_the_library_was_made(library: Path) -> None:
     from xcompile.runtime.library import read_manifest
 

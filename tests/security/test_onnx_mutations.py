@@ -1,3 +1,5 @@
+"""Mutated models: each ends in an error line, or in a model that computes what the interpreter computes."""
+
 import re
 import subprocess
 import sys
@@ -25,6 +27,40 @@ def test_300_mutations_end_in_a_module_or_a_compile_error():
 
 def test_distorted_node_cases_end_in_a_module_or_a_compile_error():
     assert 0.3 < run("cases", 0, 1, 120) < 0.9
+
+
+def compiled(kind, first, count, step, seconds):
+    """How many mutated models were refused, were compiled but not compared, and computed the right results."""
+    words = [sys.executable, "-m", "tests.security.compile_mutated", kind]
+    done = subprocess.run(
+        [*words, *map(str, (first, count, step))],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]
+    found = re.search(r"refused (\d+) compiled (\d+) right (\d+)", done.stdout)
+    return tuple(map(int, found.groups()))
+
+
+def test_what_imports_of_mutated_models_computes_what_the_interpreter_computes():
+    refused, _, right = compiled("bytes", 0, 120, 1, 300)
+    assert refused > right > 10
+
+
+def test_what_imports_of_distorted_node_cases_computes_what_the_interpreter_computes():
+    assert compiled("cases", 0, 1, 60, 300)[2] > 3
+
+
+@pytest.mark.full
+def test_10000_mutations_compute_what_the_interpreter_computes_or_are_refused():
+    assert compiled("bytes", 300, 10_000, 1, 7200)[2] > 1000
+
+
+@pytest.mark.full
+def test_every_distorted_node_case_computes_what_the_interpreter_computes_or_is_refused():
+    assert compiled("cases", 1, 2, 1, 7200)[2] > 300
 
 
 @pytest.mark.full

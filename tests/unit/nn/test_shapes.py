@@ -240,3 +240,15 @@ def test_reshapes_of_symbols_infer_what_numpy_gives(axes, random):
         found = [evaluate(d, env) for d in analysis.shape(op.y)]
         assert found == list(op.reference(np.zeros(actual), wanted).shape)
         assert all(evaluate(a, env) == evaluate(b, env) for a, b, _ in analysis.constraints)
+
+
+def test_a_reshape_to_a_scalar_needs_one_element(build):
+    scalar = build.make(reshape.Reshape, x=build.argument((None,)), shape=np.zeros(0, np.int64)).y
+    assert str(scalar.type) == "tensor<f32>"
+    ((left, right, _),) = build.shapes((n,)).constraints
+    assert {left, right} == {n, 1}
+
+
+def test_a_reshape_of_three_elements_to_a_scalar_is_refused(build):
+    with pytest.raises(CompileError, match="XC2004 elements of the shape"):
+        build.make(reshape.Reshape, x=build.argument((3,)), shape=np.zeros(0, np.int64))
