@@ -72,7 +72,7 @@ def seed_model() -> bytes:
 
 
 def mutate(data: bytes, seed: int) -> bytes:
-    """One to eight random edits: bits, bytes, cuts, repeats, swaps of slices; for odd seeds one or two bits or bytes."""
+    """One to eight random edits: bits, bytes, cuts, repeats, swaps of slices; odd seeds: one or two bits or bytes."""
     chance = random.Random(seed)
     edited = bytearray(data)
     edits, kinds = ((1, 8), 6) if seed % 2 == 0 else ((1, 2), 3)
