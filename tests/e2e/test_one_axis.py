@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.e2e.compiled_node import shared_pool
 from tests.e2e.networks import Network, reference
 from xcompile.compiler.api import compile as compile_model
 
@@ -32,7 +33,7 @@ def u_net():
 
 def test_a_network_over_one_axis_is_one_of_images_and_has_no_fallback_kernels():
     model = u_net()
-    made = compile_model(model, threads=1)
+    made = compile_model(model, pool=shared_pool(), threads=1)
     for n, w in [(1, 64), (2, 30), (3, 2)]:
         x = np.random.default_rng(w).standard_normal((n, 2, w)).astype(np.float32)
         np.testing.assert_allclose(made(x), reference(model, {"x": x})[0], rtol=1e-4, atol=2e-5)
@@ -61,6 +62,6 @@ def test_transposed_convolutions_of_few_channels_or_groups_are_right(channels, w
     n = Network()
     y = n("ConvTranspose", "x", n.constant(w), n.constant(bias), **attributes)
     model = n.model({"x": ("FLOAT", ["N", channels, "H", "W"])}, {y: ("FLOAT", [None] * 4)})
-    made = compile_model(model, threads=1)
+    made = compile_model(model, pool=shared_pool(), threads=1)
     np.testing.assert_allclose(made(x), reference(model, {"x": x})[0], rtol=1e-5, atol=2e-5)
     assert "fallback" not in families(made)

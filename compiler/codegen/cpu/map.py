@@ -11,7 +11,7 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pull import LOOPS, PARTS, PULLS, Pull, Source
+from xcompile.compiler.codegen.cpu.pull import PARTS, PULLS, Pull, Source, loops
 from xcompile.compiler.codegen.cpu.whole import WholePlan, is_whole
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
@@ -65,7 +65,7 @@ class MapFamily:
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
         for op in kernel.ops:
-            if op.NAME in LOOPS:
+            if loops(op):
                 no_match(f"{op.NAME} loops over many elements")
         return MapPlan(kernel, schedule, self.name)
 
@@ -98,7 +98,7 @@ class MapPlan:
                 no_match(f"{op.NAME} has no element function")
         self.family = family
         self._kernel = kernel
-        self._loops = any(op.NAME in LOOPS for op in kernel.ops)
+        self._loops = any(loops(op) for op in kernel.ops)
         self._layout = Layout.of(kernel.results[0].type)
         if len(kernel.results) > 1 and any(Layout.of(v.type).block for v in kernel.results):
             no_match("several results, and not all row-major")

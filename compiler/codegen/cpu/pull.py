@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import convert
@@ -36,16 +37,22 @@ PartHandler = Callable[["Pull", Op, At, int], Value]
 PARTS: dict[str, PartHandler] = {}
 """How ops with several results give the elements of one of them, by op name."""
 
-LOOPS: set[str] = set()
-"""Ops whose element function is a loop over many elements: right, but slow."""
+_LOOPS: dict[str, Callable[[Op], bool]] = {}
+"""Whether an op's element function is a loop over many elements, by op name."""
 
 
-def pulls(*names: str, loops: bool = False) -> Callable[[Handler], Handler]:
-    """Register a handler for ops by name; `loops` when it loops over many elements."""
+def loops(op: Op) -> bool:
+    """Whether the element function of an op is a loop over many elements: right, but slow."""
+    return op.NAME in _LOOPS and _LOOPS[op.NAME](op)
+
+
+def pulls(*names: str, loops: bool | Callable[[Any], bool] = False) -> Callable[[Handler], Handler]:
+    """Register a handler for ops by name; `loops` says when it loops over many elements."""
 
     def register(handler: Handler) -> Handler:
         PULLS.update(dict.fromkeys(names, handler))
-        LOOPS.update(names if loops else ())
+        if loops:
+            _LOOPS.update(dict.fromkeys(names, _always if loops is True else loops))
         return handler
 
     return register
@@ -56,10 +63,15 @@ def pulls_parts(*names: str, loops: bool = False) -> Callable[[PartHandler], Par
 
     def register(handler: PartHandler) -> PartHandler:
         PARTS.update(dict.fromkeys(names, handler))
-        LOOPS.update(names if loops else ())
+        if loops:
+            _LOOPS.update(dict.fromkeys(names, _always))
         return handler
 
     return register
+
+
+def _always(op: Op) -> bool:
+    return True
 
 
 def register_dtype(dtype: str) -> str:

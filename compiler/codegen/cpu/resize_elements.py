@@ -1,16 +1,18 @@
 """The element function of resize, for all of its modes; what they mean is said in `dialects/nn/interpolation.py`.
 
-Coordinates are computed in float64, as in the reference; sums in float32, or in float64 for float64 and integers.
+Coordinates are computed in float64, as in the reference, once for all lanes where these run along other axes; sums in
+float32, or in float64 for float64 and integers.
 """
 
 import math as numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.nests import nest, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
@@ -33,7 +35,18 @@ class _Axis:
     scale: Value
 
     def number(self, value: Index) -> Value:
-        return self.s.const(value) if isinstance(value, int) else self.pull.as_element(value, "f64")
+        return (
+            self.s.const(value)
+            if isinstance(value, int)
+            else _float(self.pull, value, self.s.lanes)
+        )
+
+    def spread(self, value: Value, dtype: str) -> Value:
+        """A value of this axis, converted, for all lanes of the kernel."""
+        b, lanes = self.pull.b, self.s.lanes
+        if dtype != "i1":
+            value = convert(b, value, "f64", dtype, lanes)
+        return value if lanes == self.pull.lanes else b.broadcast(value, dtype, self.pull.lanes)
 
     def place(self) -> Value:
         """The coordinate in the input, which may lie outside of it."""
@@ -66,7 +79,7 @@ class _Axis:
     def _region(self) -> Value:
         s, last = self.s, self.number(self.pull.b.sub(self.size, 1))
         start, end = (
-            _number_at(self.pull, self.op.roi, self.position + offset)
+            _number_at(self.pull, self.op.roi, self.position + offset, s.lanes)
             for offset in (0, len(self.op.axes))
         )
         middle = s.mul(s.mul(s.const(0.5), s.add(start, end)), last)
@@ -77,7 +90,9 @@ class _Axis:
         s = self.s
         highest = self.number(self.pull.b.max(self.pull.b.sub(self.size, 1), 0))
         inside = s.minimum(s.maximum(place, s.const(0)), highest)
-        whole = convert(self.pull.b, inside, "f64", "i64", self.pull.lanes)
+        whole = convert(self.pull.b, inside, "f64", "i64", s.lanes)
+        if not s.lanes:
+            return self.pull.b.op(f"arith.index_cast {whole} : i64 to index")
         return self.pull.index_value(whole, "i64")
 
     def nearest(self, place: Value) -> Coordinate:
@@ -156,8 +171,21 @@ def _polynomial(s: Scalars, x: Value, coefficients: Sequence[float]) -> Value:
     return result
 
 
-def _number_at(pull: Pull, tensor: Tensor, position: int) -> Value:
-    return convert(pull.b, pull.value(tensor, [position]), dtype_of(tensor), "f64", pull.lanes)
+def _float(pull: Pull, c: Coordinate, lanes: int) -> Value:
+    """A coordinate as f64."""
+    if lanes:
+        return pull.as_element(c, "f64")
+    assert isinstance(c, int | str)
+    whole = pull.b.op(f"arith.index_cast {pull.b.index(c)} : index to i64")
+    return convert(pull.b, whole, "i64", "f64", 0)
+
+
+def _number_at(pull: Pull, tensor: Tensor, position: int, lanes: int) -> Value:
+    """An element of a small tensor as f64."""
+    found = convert(pull.b, pull.value(tensor, [position]), dtype_of(tensor), "f64", pull.lanes)
+    if lanes == pull.lanes:
+        return found
+    return pull.b.op(f"vector.extract {found}[0] : f64 from {pull.type('f64')}")
 
 
 def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
@@ -165,10 +193,7 @@ def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
     if op.factors is not None:
         return float(op.factors[position])
     if op.scales is not None:
-        found = _number_at(pull, op.scales, position)
-        if s.lanes == pull.lanes:
-            return found
-        return pull.b.op(f"vector.extract {found}[0] : f64 from {pull.type('f64')}")
+        return _number_at(pull, op.scales, position, s.lanes)
     wanted, shape = pull.content(op.sizes), pull.shape(op.x)
 
     def ratio(i: int) -> Value | float:
@@ -196,19 +221,60 @@ def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
     return result
 
 
-@pulls("nn.resize", loops=True)
+MOST_UNROLLED = 16
+"""Weights of an element, at most, that are written one after the other."""
+
+
+def _loops(op: Any) -> bool:
+    """Whether many elements, or a number that is not known, have a weight."""
+    return op.mode != "nearest" and (
+        op.antialias or (4 if op.mode == "cubic" else 2) ** len(op.axes) > MOST_UNROLLED
+    )
+
+
+_REPEATS = frozenset(
+    {("asymmetric", "floor"), ("tf_half_pixel_for_nn", "floor")}
+    | {
+        (coordinates, rule)
+        for coordinates in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+        for rule in ("round_prefer_floor", "round_prefer_ceil")
+    }
+)
+"""Coordinates and rounding with which a whole factor repeats each element."""
+
+
+def _repeats(op: Any) -> list[int] | None:
+    """How often each element occurs along each of the op's axes, where that is all there is to it."""
+    if op.mode != "nearest" or (op.coordinates, op.nearest) not in _REPEATS or op.factors is None:
+        return None
+    whole = [int(factor) for factor in op.factors]
+    return whole if whole == list(op.factors) else None
+
+
+@pulls("nn.resize", loops=_loops)
 def _resize(pull: Pull, op: Any, at: At) -> Value:
+    repeats = _repeats(op)
+    if repeats is not None:
+        source = list(at)
+        for axis, times in zip(op.axes, repeats, strict=True):
+            source[axis] = pull.coordinates.div(at[axis], times)
+        return pull.value(op.x, source)
+    return _interpolated(pull, op, at)
+
+
+def _interpolated(pull: Pull, op: Any, at: At) -> Value:
     dtype = dtype_of(op.y)
-    s = Scalars(pull.b, pull.lanes, "f64")
     sizes, counts = pull.shape(op.x), pull.shape(op.y)
     axes: list[_Axis] = []
     for position, axis in enumerate(op.axes):
+        lanes = pull.lanes if isinstance(at[axis], Lane | Lanes) else 0
+        s = Scalars(pull.b, lanes, "f64")
         scale = _scale(pull, op, position, s)
         kept = sizes[axis] == counts[axis] and scale == 1.0
         if kept and op.coordinates != "tf_crop_and_resize":
             continue
         value = scale if isinstance(scale, str) else s.const(scale)
-        i = pull.as_element(at[axis], "f64")
+        i = _float(pull, at[axis], lanes)
         axes.append(_Axis(pull, op, s, position, i, sizes[axis], counts[axis], value))
     places = [a.place() for a in axes]
     result = (_nearest if op.mode == "nearest" else _weighted)(pull, op, at, axes, places)
@@ -217,9 +283,11 @@ def _resize(pull: Pull, op: Any, at: At) -> Value:
     outside = Scalars(pull.b, pull.lanes, dtype if is_float(dtype) else "f64")
     extra = convert(pull.b, outside.const(op.extrapolation), outside.dtype, dtype, pull.lanes)
     for axis, place in zip(axes, places, strict=True):
+        s = axis.s
         low = s.compare("lt", place, s.const(0))
         high = s.compare("gt", place, axis.number(pull.b.sub(axis.size, 1)))
-        result = pull.select(low, extra, pull.select(high, extra, result, dtype), dtype)
+        for condition in (high, low):
+            result = pull.select(axis.spread(condition, "i1"), extra, result, dtype)
     return result
 
 
@@ -234,18 +302,33 @@ def _weighted(pull: Pull, op: Any, at: At, axes: Sequence[_Axis], places: Sequen
     """The sum over all taps of all axes; each axis has its weights, the product counts."""
     dtype = dtype_of(op.y)
     s = Scalars(pull.b, pull.lanes, wide(dtype) if is_float(dtype) else "f64")
-    taps = [a.taps() for a in axes]
-    totals = [a.total(p, n) for a, p, n in zip(axes, places, taps, strict=True)]
+    counts = [a.taps() for a in axes]
+    totals = [a.total(p, n) for a, p, n in zip(axes, places, counts, strict=True)]
 
-    def body(ks: list[Index], sums: list[Value]) -> list[Value]:
+    def tap(number: int, k: Index) -> tuple[Coordinate, Value]:
+        """The k-th place along an axis, and its weight for all lanes."""
+        axis, total = axes[number], totals[number]
+        there, own = axis.tap(places[number], counts[number], k)
+        own = own if total is None else axis.s.div(own, total)
+        return axis.coordinate(there), axis.spread(own, s.dtype)
+
+    def added(taps: Sequence[tuple[Coordinate, Value]], total: Value) -> Value:
         source, weight = list(at), s.const(1)
-        for axis, place, total, count, k in zip(axes, places, totals, taps, ks, strict=True):
-            there, own = axis.tap(place, count, k)
-            own = own if total is None else axis.s.div(own, total)
-            weight = s.mul(weight, convert(pull.b, own, "f64", s.dtype, pull.lanes))
-            source[op.axes[axis.position]] = axis.coordinate(there)
+        for axis, (place, own) in zip(axes, taps, strict=True):
+            source[op.axes[axis.position]] = place
+            weight = own if axis is axes[0] else s.mul(weight, own)
         x = convert(pull.b, pull.value(op.x, source), dtype, s.dtype, pull.lanes)
-        return [s.add(sums[0], s.mul(x, weight))]
+        return s.add(total, s.mul(x, weight))
 
-    result = nest(pull, taps, [s.const(0)], [s.type], body)[0]
+    if not _loops(op):
+        known = [[tap(i, k) for k in range(n)] for i, n in enumerate(counts) if isinstance(n, int)]
+        result = s.const(0)
+        for taps in product(*known):
+            result = added(taps, result)
+    else:
+
+        def body(ks: list[Index], sums: list[Value]) -> list[Value]:
+            return [added([tap(i, k) for i, k in enumerate(ks)], sums[0])]
+
+        result = nest(pull, counts, [s.const(0)], [s.type], body)[0]
     return convert(pull.b, result, s.dtype, dtype, pull.lanes)

@@ -13,7 +13,7 @@ from xcompile.compiler.codegen.cpu.builder import Value as Register
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pull import LOOPS, PULLS, Pull
+from xcompile.compiler.codegen.cpu.pull import PULLS, Pull, loops
 from xcompile.compiler.codegen.cpu.whole import Slices, write_joined
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
@@ -49,7 +49,7 @@ class ScatterPlan:
         self.kernel = kernel
         self.op = op
         others = [o for o in kernel.ops if o != op]
-        if any(o.NAME in LOOPS or o.NAME not in PULLS for o in others):
+        if any(loops(o) or o.NAME not in PULLS for o in others):
             no_match("an operand is computed by more than element functions")
         if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
             no_match("operands are in a blocked layout")
