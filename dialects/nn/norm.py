@@ -4,6 +4,7 @@ once, at the end.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -217,6 +218,14 @@ class Lrn(Norm):
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
+
+    NARROW: ClassVar[int] = 9
+    """Windows up to here are added up channel by channel, where the op stands."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a kernel computes the window in place."""
+        return self.size <= self.NARROW
 
     def verify(self) -> None:
         self.check_rank(2)

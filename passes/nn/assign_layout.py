@@ -6,7 +6,7 @@
     %1 = "nn.conv"(%0, %w) : (tensor<1x64x56x56xf32, #nn.layout<"NCHW16c">>, …) -> tensor<…, #nn.layout<"NCHW16c">>
     %2 = "nn.relu"(%1) : … in the same layout
 
-Convolutions ask for blocked input and give blocked output; elementwise ops, pools and
+Convolutions ask for blocked input and give blocked output; elementwise ops, pools, narrow windows over channels and
 concatenations keep the layout of their operands; everything else reads row-major memory.
 `nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
 two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
@@ -27,6 +27,7 @@ from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.kinds import is_elementwise
+from xcompile.dialects.nn.norm import Lrn
 from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
@@ -147,7 +148,9 @@ class _Assignment:
         return full if any(full) else None
 
     def _keeps_channels(self, op: Op) -> bool:
-        """Whether the op resizes an image, and batch and channels stay as they are."""
+        """Whether the op resizes an image or normalizes over neighbouring channels, batch and channels kept."""
+        if isinstance(op, Lrn):
+            return op.is_narrow and op.size // 2 <= self._block
         if op.NAME != "nn.resize":
             return False
         before, after = self._analysis.shape(op.operands[0]), self._analysis.shape(op.results[0])

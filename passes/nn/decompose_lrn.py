@@ -1,4 +1,4 @@
-"""nn-decompose-lrn: local response normalization as an average pool over channels."""
+"""nn-decompose-lrn: local response normalization over many channels as an average pool."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from xcompile.passes.nn.expression import Expression
 class LrnOfParts(Pattern[Lrn]):
     """`x / (k + alpha·mean)^beta`, the mean of the squares of neighbouring channels, zeros beyond the ends.
 
-        %0 = "nn.lrn"(%x) {size = 5}
+        %0 = "nn.lrn"(%x) {size = 15}
     ->
         %0 = "nn.mul"(%x, %x)
         %1 = "nn.reshape"(%0, %channels_as_rows)
@@ -25,6 +25,8 @@ class LrnOfParts(Pattern[Lrn]):
     """
 
     def rewrite(self, op: Lrn, rewriter: Rewriter) -> None:
+        if op.is_narrow:
+            no_match(f"a window of {op.size} channels is added up in place")
         sizes = rewriter.analysis(shapes).shape(op.x)
         if any(size == 0 for size in sizes):
             no_match("an axis is empty")
@@ -44,7 +46,7 @@ class LrnOfParts(Pattern[Lrn]):
 
 @dataclass(frozen=True)
 class DecomposeLrn(PatternPass):
-    """Write local response normalization as an average pool over neighbouring channels."""
+    """Write local response normalization over many channels as an average pool."""
 
     NAME: ClassVar[str] = "nn-decompose-lrn"
     PATTERNS: ClassVar = (LrnOfParts,)

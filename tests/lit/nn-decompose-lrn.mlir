@@ -12,7 +12,7 @@
 // CHECK: // LrnOfParts fired at node
 module @lrn_in_parts {
   func.func @main(%x: tensor<?x4x3xf32>) -> tensor<?x4x3xf32> {
-    %0 = "nn.lrn"(%x) {size = 3 : i64} : (tensor<?x4x3xf32>) -> tensor<?x4x3xf32> loc("node")
+    %0 = "nn.lrn"(%x) {size = 15 : i64} : (tensor<?x4x3xf32>) -> tensor<?x4x3xf32> loc("node")
     return %0 : tensor<?x4x3xf32>
   }
 }
@@ -36,7 +36,19 @@ module @other_ops_stay {
 // CHECK: // LrnOfParts missed node: the number of channels is not fixed
 module @channels_of_unknown_number {
   func.func @main(%x: tensor<1x?x3xf32>) -> tensor<1x?x3xf32> {
-    %0 = "nn.lrn"(%x) {size = 3 : i64} : (tensor<1x?x3xf32>) -> tensor<1x?x3xf32> loc("node")
+    %0 = "nn.lrn"(%x) {size = 15 : i64} : (tensor<1x?x3xf32>) -> tensor<1x?x3xf32> loc("node")
     return %0 : tensor<1x?x3xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @few_channels_are_added_up_in_place
+// CHECK: "nn.lrn"
+// CHECK: // LrnOfParts missed node: a window of 5 channels is added up in place
+module @few_channels_are_added_up_in_place {
+  func.func @main(%x: tensor<1x8x3xf32>) -> tensor<1x8x3xf32> {
+    %0 = "nn.lrn"(%x) {size = 5 : i64} : (tensor<1x8x3xf32>) -> tensor<1x8x3xf32> loc("node")
+    return %0 : tensor<1x8x3xf32>
   }
 }

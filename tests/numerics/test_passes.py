@@ -396,7 +396,7 @@ def test_hardmax_decomposes_and_takes_the_first_maximum(axis: int) -> None:
     decomposed("hardmax", g.done(g.make(Hardmax, x=g.inputs[0], axis=axis)), x)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 9])
+@pytest.mark.parametrize("size", [10, 11, 15])
 def test_lrn_decomposes(random: np.random.Generator, size: int) -> None:
     g = Graph((None, 4, 3, None))
     module = g.done(g.make(n.Lrn, x=g.inputs[0], size=size, alpha=0.1, k=2.0))

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import math, power
+from xcompile.compiler.codegen.cpu import math
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
-from xcompile.compiler.codegen.cpu.nests import both, nest, read, wide
+from xcompile.compiler.codegen.cpu.nests import nest, read, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.codegen.cpu.reduction_elements import mean_of, place_of_extreme
 from xcompile.compiler.ir.op import Value as Tensor
@@ -134,25 +134,6 @@ def _lp_norm(pull: Pull, op: Any, at: At) -> Value:
     norm = norm if op.p == 1 else s.call(math.sqrt, norm)
     zero = s.compare("eq", norm, s.const(0))
     return _rounded(pull, op, s, s.select(zero, s.const(0), s.div(read(pull, op.x, at), norm)))
-
-
-@pulls("nn.lrn", loops=True)
-def _lrn(pull: Pull, op: Any, at: At) -> Value:
-    s, c, b = _scalars(pull, op), pull.coordinates, pull.b
-    channels = pull.shape(op.x)[1]
-
-    def square(ks: Sequence[Index]) -> Value:
-        channel = c.add(c.sub(at[1], (op.size - 1) // 2), ks[0])
-        low = pull.lanewise(c.compare("sge", channel, 0), [channel])
-        high = pull.lanewise(c.compare("slt", channel, channels), [channel])
-        place = c.clamp(channel, 0, b.max(b.sub(channels, 1), 0))
-        x = read(pull, op.x, [at[0], place, *at[2:]])
-        return pull.select(both(pull, low, high), s.mul(x, x), s.const(0), s.dtype)
-
-    total = _sum(pull, s, [op.size], square)
-    base = s.add(s.const(op.k), s.mul(s.const(op.alpha / op.size), total))
-    y = s.div(read(pull, op.x, at), s.call(power.pow, base, s.const(op.beta)))
-    return _rounded(pull, op, s, y)
 
 
 @pulls("nn.hardmax", loops=True)
