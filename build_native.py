@@ -15,6 +15,8 @@ ARCHITECTURES = ("x86_64", "aarch64")
 SOURCES = Path(__file__).parent / "xcompile" / "runtime" / "native"
 PREBUILT = SOURCES / "prebuilt"
 NAME = "xcompile_rt"
+PYTHON_ONLY = ("profile.c",)
+"""Sources that are part of the shared library, which Python loads, and not of the object in compiled libraries."""
 
 _COMPILE = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-sanitize=all"),
@@ -49,17 +51,18 @@ def build_native(out_dir: Path = PREBUILT) -> list[Path]:
 
 def _build(arch: str, sources: list[str], folder: Path, scratch: Path) -> list[Path]:
     """Builds the object and the shared library of one architecture."""
-    parts: list[Path] = []
+    parts: dict[str, Path] = {}
     for source in sources:
         part = scratch / f"{arch}-{source}.o"
         _zig(
             scratch, "cc", "-target", f"{arch}-linux-gnu.2.17", *_COMPILE, "-c", source, "-o", part
         )
-        parts.append(part)
+        parts[source] = part
     merged, shared = folder / f"{NAME}.o", folder / f"lib{NAME}.so"
-    _zig(scratch, "ld.lld", "-r", *parts, "-o", merged)
+    shipped = [part for source, part in parts.items() if source not in PYTHON_ONLY]
+    _zig(scratch, "ld.lld", "-r", *shipped, "-o", merged)
     options = ("-shared", "-soname", shared.name, "--build-id=none", "-z", "noexecstack")
-    _zig(scratch, "ld.lld", *options, merged, "-o", shared)
+    _zig(scratch, "ld.lld", *options, *parts.values(), "-o", shared)
     return [merged, shared]
 
 

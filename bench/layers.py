@@ -19,7 +19,8 @@ import xcompile
 from bench import corpus
 from bench.kernel_cases.winograd import multiply_add_peak
 from bench.models import CASES
-from xcompile.compiler.report import Row, measure, table
+from xcompile.compiler.peak import Peak, measure_peak
+from xcompile.compiler.profile import Row, measure
 from xcompile.compiler.target.host import host_target
 
 
@@ -44,11 +45,12 @@ def main() -> None:
     reference = multiply_add_peak(target)
     for _ in range(20):
         reference.step()
-    rows = measure(model.artifact, [np.asarray(x) for x in inputs], repeats=15)
+    profile = measure(model.artifact, [np.asarray(x) for x in inputs], repeats=15)
+    rows = profile.rows
     for _ in range(20):
         reference.step()
     peak = 1e9 * reference.gflops
-    print(table(rows, peak))
+    print(profile.table(Peak(peak, measure_peak(target).bandwidth)))
     print(f"FMA peak {peak / 1e9:.1f} GFLOP/s ({target.vector_bits}-bit vectors)")
     shares = {f: weighted(rows, f, peak) for f in sorted({r.family for r in rows if r.flops})}
     for family, share in shares.items():

@@ -1,6 +1,6 @@
 """What a compile makes: objects, packed weights, a manifest. It is loaded in memory or linked into a library."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,15 +68,27 @@ class Artifact:
         Raises:
             CompileError: XC6007 when it was compiled for a machine that this one is not.
         """
+        entry, _ = self.link(native_library.symbols())
+        return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
+
+    def link(
+        self, imports: Mapping[str, int], exports: Iterable[str] = ()
+    ) -> tuple[ModelEntry, LoadedObjects]:
+        """The model's functions in this process, and its code.
+
+        Args:
+            imports: addresses of the functions of the runtime that the model calls.
+            exports: further names whose addresses will be asked for.
+
+        Raises:
+            CompileError: XC6007 when it was compiled for a machine that this one is not.
+        """
         self._check_host()
         prefix = self.manifest.prefix
         names = {part: f"{prefix}_{part}" for part in ("prepare", "run", "init")}
-        loaded = LoadedObjects(
-            list(self.objects.values()), native_library.symbols(), names.values()
-        )
+        loaded = LoadedObjects(list(self.objects.values()), imports, [*names.values(), *exports])
         addresses = {part: loaded.address(name) for part, name in names.items()}
-        entry = ModelEntry(**addresses, keep_alive=loaded)
-        return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
+        return ModelEntry(**addresses, keep_alive=loaded), loaded
 
     def _check_host(self) -> None:
         features = [name for name in self.manifest.features if not native_library.cpu_has(name)]

@@ -37,6 +37,21 @@ def symbols() -> dict[str, int]:
     return {name: _address(getattr(library, name)) for name in _JIT_SYMBOLS}
 
 
+def profiled_symbols() -> dict[str, int]:
+    """As `symbols`, with launches that can be recorded."""
+    return symbols() | {"xc_parallel_for": _address(_library().xc_parallel_for_profiled)}
+
+
+def record_launches(address: int | None, count: int) -> None:
+    """Record the launches from now on into `count` events at an address, see `runtime.profile`; None ends it."""
+    _library().xc_profile_into(address, count)
+
+
+def recorded_events() -> int:
+    """How many events there have been since `record_launches`."""
+    return _library().xc_profile_count()
+
+
 def default_threads() -> int:
     """The fewest of: CPUs this process may use, its CPU quota in whole CPUs, `XCOMPILE_THREADS`."""
     return _library().xc_default_threads()
@@ -96,6 +111,8 @@ def _library() -> ctypes.CDLL:
         ("xc_pool_destroy", None, [pointer]),
         ("xc_default_pool", pointer, []),
         ("xc_default_threads", integer, []),
+        ("xc_profile_into", None, [pointer, integer]),
+        ("xc_profile_count", integer, []),
         ("xc_quota_cpus", integer, [ctypes.c_char_p, ctypes.c_char_p]),
         ("xc_cpu_has", ctypes.c_int32, [ctypes.c_char_p]),
     ):

@@ -20,6 +20,7 @@ _EXPORTS = {
     "RuntimeModelError": "xcompile.runtime.errors",
     "diff": "xcompile.compiler.diff.api",
     "load": "xcompile.runtime.library",
+    "profile": "xcompile.compiler.profile",
     "targets": "xcompile.compiler.target.registry",
 }
 """What the package offers, and where it is; modules are imported at the first use (a deployed model
@@ -37,6 +38,7 @@ __all__ = [
     "compile",
     "diff",
     "load",
+    "profile",
     "targets",
     "zoo",
 ]
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from xcompile.compiler.api import compile
     from xcompile.compiler.diff.api import diff
     from xcompile.compiler.model import CompiledModel
+    from xcompile.compiler.profile import profile
     from xcompile.compiler.support.errors import CompileError
     from xcompile.compiler.target.registry import targets
     from xcompile.runtime.errors import RuntimeModelError

@@ -15,7 +15,6 @@ from xcompile.compiler.support.errors import CompileError
 if TYPE_CHECKING:
     from xcompile.compiler.artifact import Artifact
     from xcompile.compiler.cli.inputs import Arrays
-    from xcompile.compiler.target.target import Target
 
 _BATCH_SECONDS = 2e-3
 """Calls shorter than this are measured together."""
@@ -53,7 +52,8 @@ def bench(
     Engines take turns. Inputs that are not given are random, and sizes that the model leaves open are 1.
     """
     from xcompile.compiler.cli.inputs import random_inputs, read_inputs
-    from xcompile.compiler.target.host import host_target
+    from xcompile.compiler.profile import measure as measure_launches
+    from xcompile.compiler.profile import peak_here
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
@@ -74,7 +74,8 @@ def bench(
     print(_latencies(measure(calls, seconds), executable.threads))
     if report and artifact is not None:
         print()
-        print(_report(artifact, host_target(), arrays, executable.threads))
+        found = measure_launches(artifact, arrays, threads=executable.threads)
+        print(found.table(peak_here(executable.threads)))
 
 
 def measure(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:
@@ -136,20 +137,3 @@ def _other_engine(name: str, model: Path, arrays: "Arrays", threads: int) -> Cal
     except Exception as error:
         raise refusal(error) from error
     return lambda: session.run(None, arrays)
-
-
-def _report(artifact: "Artifact", target: "Target", arrays: "Arrays", threads: int) -> str:
-    import numpy as np
-
-    from xcompile.compiler.peak import measure_peak
-    from xcompile.compiler.report import measure as measure_launches
-    from xcompile.compiler.report import table as launches_table
-    from xcompile.runtime.arrays import numpy_dtype
-
-    inputs = [
-        np.ascontiguousarray(arrays[spec.name], numpy_dtype(spec.dtype))
-        for spec in artifact.manifest.inputs
-    ]
-    rows = measure_launches(artifact, inputs, threads=threads)
-    peak = measure_peak(target, threads)
-    return f"{launches_table(rows, peak)}\nthe measured peak is {peak / 1e9:.0f} GFLOP/s"

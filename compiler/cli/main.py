@@ -20,6 +20,7 @@ from xcompile.compiler.cli.diff import diff
 from xcompile.compiler.cli.doctor import doctor
 from xcompile.compiler.cli.opt import opt
 from xcompile.compiler.cli.passes import passes
+from xcompile.compiler.cli.profile import profile
 from xcompile.compiler.cli.run import run
 from xcompile.compiler.cli.targets import targets
 from xcompile.compiler.support.errors import CompileError
@@ -30,6 +31,7 @@ COMMANDS = {
     "run": run,
     "bench": bench,
     "diff": diff,
+    "profile": profile,
     "opt": opt,
     "passes": passes,
     "targets": targets,

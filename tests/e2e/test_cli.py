@@ -96,7 +96,7 @@ def test_no_words_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_word_that_is_neither_command_nor_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert failure(capsys, "frobnicate") == (
         "XC6006 there is no command and no model 'frobnicate'"
-        " (help: the commands are compile, run, bench, diff, opt, passes, targets, doctor)"
+        " (help: the commands are compile, run, bench, diff, profile, opt, passes, targets, doctor)"
     )
 
 
@@ -116,7 +116,17 @@ def test_starting_imports_none_of_the_heavy_packages() -> None:
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "--help")
-    for command in ("compile", "run", "bench", "diff", "opt", "passes", "targets", "doctor"):
+    for command in (
+        "compile",
+        "run",
+        "bench",
+        "diff",
+        "profile",
+        "opt",
+        "passes",
+        "targets",
+        "doctor",
+    ):
         assert re.search(rf"^  {command} ", text, flags=re.MULTILINE)
 
 
@@ -375,11 +385,14 @@ def test_the_report_names_each_kernel_its_rates_and_the_peak(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = output(capsys, "bench", DIGITS, "--report", "--seconds", 0, "--threads", 1)
-    assert re.search(r" \d+\.\d%  +\d+\.\d +\d+\.\d%  +\d+\.\d  conv: conv2 \+ relu2\n", text)
+    assert re.search(
+        r" \d+\.\d% +1 +\d+\.\d +\d+\.\d% +\d+\.\d +\d+\.\d%  conv: conv2 \+ relu2\n", text
+    )
     assert re.search(r"total; \d+\.\d% of it in fallback kernels\n", text)
-    peak = re.search(r"the measured peak is (\d+) GFLOP/s\n", text)
+    peak = re.search(r"measured peaks on 1 threads: (\d+) GFLOP/s, (\d+) GB/s", text)
     assert peak is not None
     assert 1 <= int(peak[1]) <= 1000
+    assert 1 <= int(peak[2]) <= 1000
 
 
 # -- opt, passes, targets -------------------------------------------------------------------------

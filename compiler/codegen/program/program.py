@@ -111,6 +111,11 @@ class Program:
     prepared: int = 0
 
     @property
+    def launches(self) -> tuple[Step, ...]:
+        """Every launch of a run, in the order of the text."""
+        return self.steps
+
+    @property
     def repeats(self) -> tuple[Repeat, ...]:
         """The places of input sizes whose symbol stands at an earlier place too: both must have one value."""
         first: dict[Dim, tuple[int, int]] = {}

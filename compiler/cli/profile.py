@@ -1,0 +1,51 @@
+"""`xcompile profile`: what a model spends its time on, launch by launch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xcompile.compiler.cli import options
+from xcompile.compiler.support.errors import CompileError
+
+
+def profile(
+    model: Annotated[Path, typer.Argument(help="An ONNX model.")],
+    *,
+    inputs: options.Inputs = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json", help="Write the last run for Perfetto or chrome://tracing."
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="How many runs are measured.")] = 9,
+    target: options.Target = "cpu",
+    threads: options.Threads = None,
+    passes: options.Passes = "",
+    pipeline: options.Pipeline = "",
+    load: options.Load = None,
+    winograd: options.Winograd = None,
+    jobs: options.Jobs = None,
+    cache: options.Cache = None,
+) -> None:
+    """Print the time of each launch, with the model nodes that it computes and its share of the machine's peaks.
+
+    Inputs that are not given are random, and sizes that the model leaves open are 1.
+    """
+    from xcompile.compiler.cli.inputs import random_inputs, read_inputs
+    from xcompile.compiler.profile import measure, peak_here
+
+    if options.is_library(model):
+        raise CompileError("XC6006", "profile needs the ONNX model, not a library")
+    compilation = options.Compilation(
+        target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
+        jobs=jobs, cache=cache,
+    )  # fmt: skip
+    compiled = compilation.compile(model)
+    executable = compiled.executable
+    arrays = random_inputs(executable.inputs, read_inputs(inputs or (), executable.inputs))
+    found = measure(compiled.artifact, arrays, threads=executable.threads, repeats=repeats)
+    print(found.table(peak_here(executable.threads)))
+    if trace is not None:
+        found.save_trace(trace)

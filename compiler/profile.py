@@ -1,0 +1,295 @@
+"""What a compiled model spends its time on: `xcompile profile`.
+
+The model runs as it always does. It is only loaded with another `xc_parallel_for`, which notes when each part of each
+launch begins and ends (`runtime/profile.py`); a model that is not profiled carries nothing for it. FLOPs count a
+multiplication and an addition as two; bytes are those of operands and results, once.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xcompile.compiler.api import compile as compile_model
+from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.codegen.program.program import Step
+from xcompile.compiler.peak import Peak, measure_peak
+from xcompile.compiler.support.dims import Dim, evaluate
+from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.host import host_target
+from xcompile.runtime import native_library
+from xcompile.runtime.executable import Executable
+from xcompile.runtime.profile import record
+
+if TYPE_CHECKING:
+    import onnx
+
+_WHOLE = -1
+"""The part of the event that is a launch as its caller sees it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launch of the program.
+
+    Attributes:
+        node: the model nodes that it computes.
+        family: the kernel's family.
+        symbol: the kernel.
+        seconds: median time that it takes in a run, all calls together; of the thread's own work when there is one
+            thread, so that neighbours matter less.
+        calls: how often a run launches it: once, but for branches and loops.
+        flops: floating-point operations of a call; 0 when they depend on data.
+        bytes: bytes of operands and results of a call; 0 when they depend on data.
+    """
+
+    node: str
+    family: str
+    symbol: str
+    seconds: float
+    calls: int
+    flops: int
+    bytes: int
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.flops * self.calls / self.seconds if self.seconds else 0.0
+
+    @property
+    def traffic(self) -> float:
+        """Bytes a second."""
+        return self.bytes * self.calls / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a launch, as one thread did it.
+
+    Attributes:
+        row: which of the profile's rows it belongs to.
+        part: its number.
+        thread: the number of the thread.
+        start: nanoseconds since the run began.
+        stop: nanoseconds since the run began.
+    """
+
+    row: int
+    part: int
+    thread: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The times of a model.
+
+    Attributes:
+        rows: a launch each, in the order of the program.
+        spans: the parts of the launches of the last run.
+        threads: what it ran on.
+    """
+
+    rows: tuple[Row, ...]
+    spans: tuple[Span, ...]
+    threads: int
+
+    @property
+    def seconds(self) -> float:
+        """The time of all launches of a run."""
+        return sum(row.seconds for row in self.rows)
+
+    def table(self, peak: Peak) -> str:
+        """The rows as text, the slowest first, with shares of the time and of what this machine can do."""
+        total = self.seconds or 1.0
+        lines = [
+            f"{'ms':>9} {'share':>6} {'calls':>5} {'GFLOP/s':>8} {'of peak':>7} {'GB/s':>6} {'of peak':>7}  kernel"
+        ]
+        for row in sorted(self.rows, key=lambda r: -r.seconds):
+            lines.append(
+                f"{row.seconds * 1e3:9.4f} {row.seconds / total:6.1%} {row.calls:5} "
+                f"{row.rate / 1e9:8.1f} {row.rate / peak.flops:7.1%} "
+                f"{row.traffic / 1e9:6.1f} {row.traffic / peak.bandwidth:7.1%}  {row.family}: {_short(row.node)}"
+            )
+        generic = sum(r.seconds for r in self.rows if r.family == "fallback")
+        lines.append(f"{total * 1e3:9.4f} total; {generic / total:.1%} of it in fallback kernels")
+        lines.append(
+            f"measured peaks on {self.threads} threads: {peak.flops / 1e9:.0f} GFLOP/s, "
+            f"{peak.bandwidth / 1e9:.0f} GB/s from memory (caches are faster)"
+        )
+        return "\n".join(lines)
+
+    def to_trace(self) -> dict[str, Any]:
+        """The last run in the Trace Event Format, which Perfetto and chrome://tracing open."""
+        threads = sorted({span.thread for span in self.spans})
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "xcompile"}}
+        ]
+        events += [
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": t, "args": {"name": f"thread {t}"}}
+            for t in threads
+        ]
+        for span in self.spans:
+            row = self.rows[span.row]
+            arguments = {
+                "kernel": row.symbol,
+                "part": span.part,
+                "flops": row.flops,
+                "bytes": row.bytes,
+            }
+            events.append(
+                {
+                    "ph": "X", "name": row.node, "cat": row.family, "pid": 1, "tid": span.thread,
+                    "ts": span.start / 1e3, "dur": (span.stop - span.start) / 1e3, "args": arguments,
+                }
+            )  # fmt: skip
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write the trace, whole or not at all.
+
+        Raises:
+            CompileError: XC7001 when it cannot be written.
+        """
+        target = Path(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(f"{target.name}.tmp")
+            temporary.write_text(json.dumps(self.to_trace()), encoding="utf-8")
+            temporary.replace(target)
+        except OSError as error:
+            raise CompileError("XC7001", f"{path} cannot be written: {error.strerror}") from error
+
+
+def profile(
+    model: "str | PathLike[str] | bytes | onnx.ModelProto",
+    inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    repeats: int = 9,
+    **arguments: Any,
+) -> Profile:
+    """Compile a model, run it, and say how long each launch takes.
+
+    Args:
+        model: an ONNX model: a path, the bytes of a file, or a parsed `ModelProto`.
+        inputs: arrays by name or in order.
+        repeats: how many runs are measured, after one that is not.
+        arguments: those of `xcompile.compile`.
+
+    Raises:
+        CompileError: the model cannot be compiled for this machine.
+        RuntimeModelError: it does not take the inputs.
+    """
+    compiled = compile_model(model, **arguments)
+    threads = compiled.executable.threads
+    return measure(compiled.artifact, inputs, threads=threads, repeats=repeats)
+
+
+def measure(
+    artifact: Artifact,
+    inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    threads: int = 1,
+    repeats: int = 9,
+) -> Profile:
+    """Run a model some times and record its launches.
+
+    Args:
+        artifact: a model for this machine.
+        inputs: arrays by name or in order.
+        threads: the most parts of a launch.
+        repeats: how many runs are measured; medians count.
+    """
+    steps = artifact.program.launches
+    tasks = [f"{symbol}_task" for symbol in dict.fromkeys(step.symbol for step in steps)]
+    entry, code = artifact.link(native_library.profiled_symbols(), tasks)
+    symbols = {code.address(task): task.removesuffix("_task") for task in tasks}
+    executable = Executable(entry, artifact.manifest, artifact.weights, threads=threads)
+    executable.run(inputs)
+    runs = [_Run(record(lambda: executable.run(inputs)), symbols, steps) for _ in range(repeats)]
+    sizes = _sizes(artifact, inputs)
+    rows = [
+        Row(
+            step.node,
+            artifact.kernels[step.symbol].family,
+            step.symbol,
+            statistics.median(run.seconds(number, threads) for run in runs),
+            len(runs[-1].launches[number]),
+            _size(step.flops, sizes),
+            _size(step.bytes, sizes),
+        )
+        for number, step in enumerate(steps)
+    ]
+    return Profile(tuple(rows), tuple(runs[-1].spans()), threads)
+
+
+class _Run:
+    """The events of one run by the steps of the program.
+
+    Attributes:
+        launches: for each step, the numbers of its launches.
+    """
+
+    def __init__(
+        self, events: np.ndarray, symbols: Mapping[int, str], steps: Sequence[Step]
+    ) -> None:
+        self._whole = np.sort(events[events["part"] == _WHOLE], order="launch")
+        self._parts = np.sort(events[events["part"] != _WHOLE], order="start")
+        self.launches: list[list[int]] = [[] for _ in steps]
+        names, position = [step.symbol for step in steps], 0
+        for event in self._whole:
+            name = symbols[int(event["task"])]
+            # a launch that comes before the last one in the text is that of a loop's next iteration
+            position = names.index(name, position if name in names[position:] else 0)
+            self.launches[position].append(int(event["launch"]))
+            position += 1
+
+    def seconds(self, step: int, threads: int) -> float:
+        """The time of all launches of a step."""
+        numbers = self.launches[step]
+        if threads == 1:
+            return float(np.sum(self._parts["cpu"][np.isin(self._parts["launch"], numbers)])) / 1e9
+        chosen = self._whole[np.isin(self._whole["launch"], numbers)]
+        return float(np.sum(chosen["stop"] - chosen["start"])) / 1e9
+
+    def spans(self) -> list[Span]:
+        """The parts, by their start."""
+        step_of = {number: step for step, numbers in enumerate(self.launches) for number in numbers}
+        origin = int(min(self._whole["start"], default=0))
+        return [
+            Span(
+                step_of[int(e["launch"])], int(e["part"]), int(e["thread"]),
+                int(e["start"]) - origin, int(e["stop"]) - origin,
+            )
+            for e in self._parts
+        ]  # fmt: skip
+
+
+def _sizes(artifact: Artifact, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, int]:
+    names = [spec.name for spec in artifact.manifest.inputs]
+    arrays = [inputs[n] for n in names] if isinstance(inputs, Mapping) else inputs
+    return artifact.program.bindings([np.shape(x) for x in arrays])
+
+
+def _size(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The value of a size; 0 when it depends on data."""
+    try:
+        return evaluate(dim, sizes)
+    except KeyError:
+        return 0
+
+
+def _short(node: str) -> str:
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in node)
+    return text[:80]
+
+
+def peak_here(threads: int) -> Peak:
+    """What this machine can do on so many threads, measured now."""
+    return measure_peak(host_target(), threads)
