@@ -125,19 +125,26 @@ def _make(
 ) -> "Artifact":
     """Compile. MLIR and ONNX are imported here: a model from the cache needs neither."""
     from xcompile.compiler.driver import finish, plan_module
+    from xcompile.compiler.foreign import foreign_code
     from xcompile.compiler.isolation import plan_isolated
     from xcompile.frontends.onnx.importer import import_onnx
 
     if progress is not None:
         progress("import", 0, 1)
-    if request.load and request.options[ISOLATE]:
-        artifact, jobs, external = plan_isolated(model, request)
+    foreign = foreign_code(request.pipeline, request.passes)
+    bound = foreign.bound if foreign and request.options[ISOLATE] else {}
+    if (request.load or foreign) and request.options[ISOLATE] and not bound:
+        artifact, jobs, external = plan_isolated(model, request, foreign=foreign)
     else:
+        if foreign and bound:
+            foreign.warn()
         for path in request.load:
             load_plugin(Path(path))
         module = import_onnx(model)
         artifact, jobs = plan_module(module, request, progress)
         external = facts_of(module.external)
+        said = [f"{n}: {why}" for n, why in bound.items() if request.explain & {n, "*"}]
+        artifact = replace(artifact, explanations=(*said, *artifact.explanations))
     made = finish(artifact, jobs, request, progress, pool)
     slot.put(made, external)
     return made

@@ -1,13 +1,15 @@
-"""Passes of a user's file run in a process of their own.
+"""Passes of users run in a process of their own.
 
 A pass is any Python code: it may loop for ever, eat all memory, or crash in native code. Where files are loaded
-(`load=`), the front end, the passes and the planning of kernels therefore run in a worker, whose death or lateness is
-one error that names pass, pattern and model node. Passes that a program registers itself, and compiles with
-instruments, which are objects of the calling process, run where they are.
+(`load=`), or a pipeline names a pass of another package or module (`compiler/foreign.py`), the front end, the passes
+and the planning of kernels therefore run in a worker, whose death or lateness is one error that names pass, pattern
+and model node. Passes that exist in the calling process only, and compiles with instruments, which are objects of that
+process, run where they are.
 
 `run_isolated` is this process's side, `following` the other's; `compiler/opt.py` uses them too.
 """
 
+import importlib
 import io
 import os
 import re
@@ -25,13 +27,13 @@ from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.driver import plan_module
+from xcompile.compiler.foreign import Foreign
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
+from xcompile.compiler.ir.passes import PASS_REGISTRY, Instrument, Pass, PassContext
 from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, facts_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import VERIFY_EACH, VERIFY_NUMERICS, WORKER_TIMEOUT, Options
-from xcompile.compiler.support.plugins import is_plugin
 from xcompile.compiler.support.trace import TRACE, read
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import WorkerPool
@@ -47,13 +49,18 @@ _NOTE, _MODULE = "note", "module.mlir"
 
 
 def plan_isolated(
-    model: Any, request: Request, *, memory_bytes: int | None = None
+    model: Any,
+    request: Request,
+    *,
+    foreign: Foreign | None = None,
+    memory_bytes: int | None = None,
 ) -> tuple[Artifact, Mapping[str, Job], Mapping[str, FileFacts]]:
     """Do everything before the kernels in another process.
 
     Args:
         model: a path, the bytes of a file, or a parsed model.
         request: what to compile for, and how; `request.load` is executed in the other process only.
+        foreign: what that process imports besides.
         memory_bytes: the largest address space of that process; the machine's memory, but at least 8 GiB, when None.
 
     Returns:
@@ -67,7 +74,7 @@ def plan_isolated(
         folder = Path(scratch)
         answer = run_isolated(
             "xcompile.compiler.isolation:plan",
-            _payload(model, request, folder),
+            {**_payload(model, request, folder), "foreign": asdict(foreign) if foreign else None},
             folder,
             target=request.target,
             load=request.load,
@@ -148,15 +155,19 @@ class Follow(Instrument):
 
     def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
         TRACE.enter(pass_.NAME)
-        if is_plugin(type(pass_).__module__):
+        if _is_users(pass_):
             text = f"{_PIPELINE}{pass_}\n{module.text(locations=True)}"
             self._kept.write_text(text, encoding="utf-8")
             self._interface = _interface(module)
 
     def after(self, pass_: Pass, module: Module, context: PassContext) -> None:
-        if is_plugin(type(pass_).__module__) and _interface(module) != self._interface:
+        if _is_users(pass_) and _interface(module) != self._interface:
             raise CompileError("XC3005", "the pass has changed the model's inputs or outputs")
         self._kept.unlink(missing_ok=True)
+
+
+def _is_users(pass_: Pass) -> bool:
+    return not type(pass_).__module__.startswith("xcompile.")
 
 
 def _interface(module: Module) -> tuple[list[Any], int] | None:
@@ -204,6 +215,8 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         instruments=(Follow(folder),),
     )
     with following(folder) as printed:
+        if payload["foreign"]:
+            _import(Foreign(**payload["foreign"]))
         module = import_onnx(payload["model"] or (folder / "model").read_bytes())
         artifact, jobs = plan_module(module, request)
     (folder / "weights").write_bytes(artifact.weights)
@@ -217,6 +230,20 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         "printed": printed.getvalue(),
         "program": artifact.program.to_json(),
     }
+
+
+def _import(foreign: Foreign) -> None:
+    """Have the passes and converters of the other process."""
+    PASS_REGISTRY.add(foreign.passes)
+    for name in foreign.modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise CompileError(
+                "XC3009", f"the module {name}, which brings passes or converters, cannot be imported: "
+                f"{type(error).__name__}: {error}",
+                help="set the option isolate to off to use it as it is in this process",
+            ) from error  # fmt: skip
 
 
 def _artifact(answer: Mapping[str, Any], weights: bytes) -> Artifact:
@@ -247,14 +274,18 @@ def _blamed(
 
 
 def _with_reproducer(error: CompileError, module: Path, load: Sequence[str]) -> CompileError:
-    """The error with a command that shows it again, if a pass of a user's file was at work."""
+    """The error with what shows it again, if a user's pass was at work."""
     if module.exists():
         text = module.read_text(encoding="utf-8")
         kept = Path(tempfile.mkdtemp(prefix="xcompile-pass-")) / module.name
         kept.write_text(f"// {error}\n{text}", encoding="utf-8")
-        words = [str(kept), *(f"--load={path}" for path in load)]
-        pipeline = text.partition("\n")[0].removeprefix(_PIPELINE)
-        where = f"to reproduce: xcompile opt {shlex.join([*words, f'--passes={pipeline}'])}"
+        if load:
+            words = [str(kept), *(f"--load={path}" for path in load)]
+            pipeline = text.partition("\n")[0].removeprefix(_PIPELINE)
+            command = shlex.join([*words, f"--passes={pipeline}"])
+            where = f"to reproduce: xcompile opt {command}"
+        else:
+            where = f"the module that it was given is in {kept}"
         error.help = f"{error.help}; {where}" if error.help else where
     return error
 

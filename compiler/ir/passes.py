@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from importlib.metadata import entry_points
@@ -188,6 +189,18 @@ class PassRegistry:
         """All passes, those of other packages included."""
         self._discover()
         return sorted(self._entries)
+
+    def foreign(self, names: AbstractSet[str]) -> dict[str, str]:
+        """Of the passes of these names, those that are not our own: "module:Class" by name."""
+        if not self._entries.keys() >= names:
+            self._discover()
+        found: dict[str, str] = {}
+        for name in sorted(self._entries.keys() & names):
+            entry = self._entries[name]
+            where = entry if isinstance(entry, str) else f"{entry.__module__}:{entry.__qualname__}"
+            if not where.startswith("xcompile."):
+                found[name] = where
+        return found
 
     def _discover(self) -> None:
         """Add the passes that installed packages name in their entry points `xcompile.passes`."""

@@ -58,6 +58,11 @@ def note_extension(module: str) -> None:
         _extensions.setdefault(module)
 
 
+def extension_modules() -> list[str]:
+    """The modules, other than our own, that have taken part in compiles; see `note_extension`."""
+    return list(_extensions)
+
+
 def extensions_fingerprint(known: Collection[str]) -> str | None:
     """Return a digest of the code of others that takes part in compiles, without the modules in `known`.
 

@@ -1,8 +1,12 @@
 """Whatever a pass of a user's file does, it ends in one error line that names it, and this process lives."""
 
+import importlib
+import os
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,6 +15,8 @@ import xcompile
 from xcompile.compiler import isolation
 from xcompile.compiler.cli.main import execute
 from xcompile.compiler.driver import Request, plan_module
+from xcompile.compiler.ir.passes import PASS_REGISTRY
+from xcompile.compiler.support import fingerprint
 from xcompile.compiler.support.options import Options
 from xcompile.compiler.support.plugins import load_plugin
 from xcompile.compiler.target.registry import parse_target
@@ -179,3 +185,85 @@ def test_opt_prints_the_same_in_both_processes(
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
     assert texts[0].startswith("about to \n")
+
+
+# -- passes that are not in files ---------------------------------------------------------------------
+
+THEIRS = """
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+from xcompile.compiler.ir.passes import PASS_REGISTRY, Pass
+
+@dataclass(frozen=True)
+class Theirs(Pass):
+    NAME: ClassVar[str] = "theirs"
+    how: str = "process"
+
+    def run(self, module, context):
+        if self.how == "abort":
+            os.abort()
+        raise ValueError(f"in process {os.getpid()}")
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module with a pass, which nothing has registered."""
+    monkeypatch.setattr(fingerprint, "_extensions", {})
+    monkeypatch.setattr(PASS_REGISTRY, "_entries", dict(PASS_REGISTRY._entries))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "their_passes.py").write_text(THEIRS)
+    yield importlib.import_module("their_passes")
+    del sys.modules["their_passes"]
+
+
+def test_a_pass_of_an_importable_module_runs_in_another_process(theirs: ModuleType) -> None:
+    PASS_REGISTRY.register(theirs.Theirs)
+    with pytest.raises(xcompile.CompileError, match=r"ended its process \(SIGABRT\)") as caught:
+        xcompile.compile(DIGITS, passes="+after(nn-canonicalize):theirs{how=abort}")
+    assert caught.value.pass_name == "theirs"
+    assert "the module that it was given is in " in str(caught.value)
+
+
+def test_a_pass_of_an_entry_point_runs_in_another_process(theirs: ModuleType) -> None:
+    PASS_REGISTRY._entries["theirs"] = "their_passes:Theirs"
+    with pytest.raises(xcompile.CompileError, match="in process") as caught:
+        xcompile.compile(DIGITS, passes="+after(nn-canonicalize):theirs")
+    assert f"in process {os.getpid()}" not in str(caught.value)
+
+
+def test_a_pass_that_exists_here_only_runs_here_and_says_so(
+    theirs: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    class Local(theirs.Theirs):
+        NAME = "only-here"
+
+        def run(self, module: object, context: object) -> None:
+            calls.append(os.getpid())
+
+    PASS_REGISTRY.register(Local)
+    edits = "+after(nn-canonicalize):only-here"
+    model = xcompile.compile(DIGITS, passes=edits, explain="only-here")
+    assert calls == [os.getpid()]
+    (said,) = model.artifact.explanations
+    assert said.startswith("only-here: the pass 'only-here' runs in this process, where a crash")
+    assert [r.message for r in caplog.records if "only-here" in r.message] == [said[11:]]
+
+
+def test_isolation_may_be_off(theirs: ModuleType) -> None:
+    PASS_REGISTRY.register(theirs.Theirs)
+    with pytest.raises(xcompile.CompileError, match=f"in process {os.getpid()}"):
+        xcompile.compile(
+            DIGITS, passes="+after(nn-canonicalize):theirs", options={"isolate": False}
+        )
+
+
+def test_a_compile_without_passes_of_others_starts_no_process_for_them(
+    theirs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PASS_REGISTRY.register(theirs.Theirs)
+    monkeypatch.setattr(isolation, "plan_isolated", None)
+    assert xcompile.compile(DIGITS, options={"cache": None}).outputs

@@ -90,3 +90,21 @@ def test_a_wheel_of_a_source_distribution_is_the_wheel_of_the_tree(
     assert {name: direct.read(name) for name in direct.namelist() if "dist-info" not in name} == {
         name: again.read(name) for name in again.namelist() if "dist-info" not in name
     }
+
+
+@pytest.mark.full
+def test_a_zip_download_installs_into_a_new_environment_and_passes_its_tests(
+    zip_download: Path, tmp_path: Path
+) -> None:
+    """The README's second command; needs a package index."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
+    clean["XCOMPILE_CACHE"] = str(tmp_path / "cache")
+
+    def call(*words: str | Path) -> None:
+        subprocess.run(words, cwd=zip_download, env=clean, check=True)
+
+    call(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    call(python, "-m", "pip", "install", "--quiet", "--editable", ".[aot,test]")
+    call(python, "-c", "import xcompile.compiler.api, xcompile.runtime.native_library")
+    call(python, "-m", "pytest", "-q", "-n", "2", "--hypothesis-profile=ci")
