@@ -30,6 +30,7 @@ GRAPH_PASSES = ",".join(
         "nn-decompose-lrn",
         "nn-project-recurrent-inputs",
         "nn-rows-to-images",
+        "nn-decompose-quantize",
         "nn-fold-constants",
         "nn-canonicalize",
         "cse",

@@ -18,6 +18,7 @@ PASSES = {
     "nn-decompose-lp-norm": "xcompile.passes.nn.decompose_lp_norm:DecomposeLpNorm",
     "nn-decompose-lrn": "xcompile.passes.nn.decompose_lrn:DecomposeLrn",
     "nn-decompose-mean-variance-norm": "xcompile.passes.nn.decompose_mean_variance_norm:DecomposeMeanVarianceNorm",
+    "nn-decompose-quantize": "xcompile.passes.nn.decompose_quantize:DecomposeQuantize",
     "nn-fold-batch-norm": "xcompile.passes.nn.fold_batch_norm:FoldBatchNorm",
     "nn-fold-constants": "xcompile.passes.nn.fold_constants:FoldConstants",
     "nn-fold-scale": "xcompile.passes.nn.fold_scale:FoldScale",

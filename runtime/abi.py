@@ -50,11 +50,13 @@ InitFunction: Final = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 DTYPE_CODES: Final[Mapping[str, int]] = {
     "bool": 0x608,
+    "int2": 0x002,
     "int4": 0x004,
     "int8": 0x008,
     "int16": 0x010,
     "int32": 0x020,
     "int64": 0x040,
+    "uint2": 0x102,
     "uint4": 0x104,
     "uint8": 0x108,
     "uint16": 0x110,
@@ -68,9 +70,11 @@ DTYPE_CODES: Final[Mapping[str, int]] = {
     "float8_e4m3fnuz": 0xB08,
     "float8_e5m2": 0xC08,
     "float8_e5m2fnuz": 0xD08,
+    "float8_e8m0fnu": 0xE08,
+    "float4_e2m1fn": 0x1104,
 }
-"""Element types by name, with the code of the C interface: DLPack's type code × 256 + bits. An element of 4
-bits takes a byte of its own."""
+"""Element types by name, with the code of the C interface: DLPack's type code × 256 + bits. An element of 2 or
+4 bits takes a byte of its own."""
 
 T = TypeVar("T")
 

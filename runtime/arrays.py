@@ -22,14 +22,14 @@ WRITABLE: Final = 0x501
 
 _MAX_TENSOR_BYTES = 1 << 46
 _CPU_DEVICES = (1, 3)  # DLPack: kDLCPU, and kDLCUDAHost, which is pinned memory of the host
-_RAW: Final = {4: "uint8", 8: "uint8", 16: "uint16"}
+_RAW: Final = {2: "uint8", 4: "uint8", 8: "uint8", 16: "uint16"}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The numpy type of an element type of the manifest.
 
     Types that numpy lacks come from the package `ml_dtypes`. Where it is not installed, their arrays are the
-    bits as unsigned integers: uint16 for bfloat16, uint8 for the types of 8 and 4 bits.
+    bits as unsigned integers: uint16 for bfloat16, uint8 for the types of 8, 4 and 2 bits.
     """
     code = DTYPE_CODES[name]
     if name == "bool" or (code >> 8 <= 2 and code & 0xFF >= 8):

@@ -12,6 +12,8 @@ from torch_mlir import ir
 
 DTYPES: dict[str, np.dtype] = {
     "i1": np.dtype(np.bool_),
+    "i2": np.dtype(ml_dtypes.int2),
+    "ui2": np.dtype(ml_dtypes.uint2),
     "i4": np.dtype(ml_dtypes.int4),
     "ui4": np.dtype(ml_dtypes.uint4),
     "i8": np.dtype(np.int8),
@@ -30,6 +32,8 @@ DTYPES: dict[str, np.dtype] = {
     "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
     "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
     "complex<f32>": np.dtype(np.complex64),
     "complex<f64>": np.dtype(np.complex128),
 }
@@ -45,19 +49,23 @@ def name_of(dtype: np.dtype) -> str:
 
 @cache
 def _bits(name: str) -> int:
-    if name.endswith("i4"):
-        return 4
-    return 1 if name == "i1" else DTYPES[name].itemsize * 8
+    small = {"i1": 1, "i2": 2, "ui2": 2, "i4": 4, "ui4": 4, "f4E2M1FN": 4}
+    return small.get(name) or DTYPES[name].itemsize * 8
 
 
 def bits_of(name: str) -> int:
-    """Bits an element of this type carries: 1 for i1, 4 for i4."""
+    """Bits an element of this type carries: 1 for i1, 4 for i4, though each has a byte of its own."""
     return _bits(name)
 
 
 def is_float(name: str) -> bool:
     """Whether a dtype is a float."""
     return name.startswith(("f", "bf"))
+
+
+def is_small_float(name: str) -> bool:
+    """Whether a dtype is a float of 8 or 4 bits, which registers hold as its bits."""
+    return name.startswith(("f8", "f4"))
 
 
 def is_unsigned(name: str) -> bool:

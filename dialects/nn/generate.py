@@ -1,6 +1,7 @@
 """Ops that fill or mask by position: constant_of_shape, eye_like, trilu, cumsum."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -105,11 +106,10 @@ class Trilu(NnOp):
         return np.where(keep, x, np.zeros((), x.dtype))
 
 
-@nn.op("cumsum")
-class CumSum(NnOp):
-    """Running sums along `axis` (an integer scalar). ONNX CumSum.
+class Cumulative(NnOp):
+    """Base of ops that combine all elements up to each place along `axis` (an integer scalar).
 
-    With `exclusive` element i is the sum of those before it; with `reverse` sums run from the end.
+    With `exclusive` the element itself is left out; with `reverse` they run from the end.
     """
 
     x: Operand
@@ -117,6 +117,8 @@ class CumSum(NnOp):
     y: Result
     exclusive: bool = False
     reverse: bool = False
+
+    FUNCTION: ClassVar[np.ufunc]
 
     def verify(self) -> None:
         check_integers(self, self.axis, "axis", rank=0)
@@ -133,8 +135,24 @@ class CumSum(NnOp):
             raise IndexError(f"axis {along} is out of range for {x.ndim} axes")
         moved = np.moveaxis(x, along, 0)
         moved = moved[::-1] if self.reverse else moved
-        total = np.cumsum(moved, 0, dtype=np.float64 if x.dtype.kind in "fV" else x.dtype)
+        wide = np.float64 if x.dtype.kind in "fV" else x.dtype
+        total = self.FUNCTION.accumulate(moved, 0, dtype=wide)
         if self.exclusive:
-            total = np.concatenate([np.zeros_like(total[:1]), total[:-1]])
+            first = np.full_like(total[:1], self.FUNCTION.identity)
+            total = np.concatenate([first, total[:-1]])
         total = total[::-1] if self.reverse else total
         return np.moveaxis(total, 0, along).astype(x.dtype)
+
+
+@nn.op("cumsum")
+class CumSum(Cumulative):
+    """Running sums. ONNX CumSum."""
+
+    FUNCTION: ClassVar[np.ufunc] = np.add
+
+
+@nn.op("cumprod")
+class CumProd(Cumulative):
+    """Running products. ONNX CumProd."""
+
+    FUNCTION: ClassVar[np.ufunc] = np.multiply

@@ -34,6 +34,8 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     "nn.size": frozenset({"x"}),
     "nn.trilu": frozenset({"k"}),
     "nn.cumsum": frozenset({"axis"}),
+    "nn.cumprod": frozenset({"axis"}),
+    "nn.random_uniform": frozenset({"shape"}),
     "nn.one_hot": frozenset({"depth"}),
     "nn.topk": frozenset({"k"}),
     **{

@@ -2,9 +2,17 @@
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
-from xcompile.compiler.ir.dtypes import bits_of, is_float, is_integer, is_unsigned, name_of
+from xcompile.compiler.ir.dtypes import (
+    bits_of,
+    is_float,
+    is_integer,
+    is_small_float,
+    is_unsigned,
+    name_of,
+)
 
 
 def widen(array: np.ndarray) -> np.ndarray:
@@ -55,21 +63,40 @@ def to_integer(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return low.astype(dtype)
 
 
-def convert(array: np.ndarray, dtype: np.dtype, *, saturate: bool = True) -> np.ndarray:
-    """Cast as the op `nn.cast` does; `saturate` is for 8-bit floats."""
+def convert(
+    array: np.ndarray, dtype: np.dtype, *, saturate: bool = True, rounding: str = "up"
+) -> np.ndarray:
+    """Cast as the op `nn.cast` does; `saturate` is for small floats, `rounding` for powers of two."""
     name = name_of(dtype)
     if name == "i1":
         return array.astype(np.float64) != 0 if is_float(name_of(array.dtype)) else array != 0
     if is_integer(name):
         return to_integer(array, dtype)
-    if not name.startswith("f8"):
+    if not is_small_float(name):
         return rounded(array, dtype)
     wide = array.astype(np.float64)
-    if saturate:
-        numbers = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
-        most = numbers[np.isfinite(numbers)].max()
+    if name == "f8E8M0FNU":
+        return _power(wide, dtype, saturate=saturate, rounding=rounding)
+    most = float(ml_dtypes.finfo(dtype).max)
+    if name == "f4E2M1FN":
+        wide = np.where(np.isnan(wide), 0, np.clip(wide, -most, most))
+    elif saturate:
         wide = np.clip(wide, -most, most)
     return rounded(wide, dtype)
+
+
+def _power(array: np.ndarray, dtype: np.dtype, *, saturate: bool, rounding: str) -> np.ndarray:
+    """The magnitudes of doubles as powers of two from 2^-127 to 2^127."""
+    magnitude = np.abs(array)
+    fraction, exponent = np.frexp(magnitude)  # fraction in [1/2, 1)
+    limit = {"up": 0.5, "down": 1.0, "nearest": 0.75}[rounding]
+    above = fraction > limit if rounding == "up" else fraction >= limit
+    code = exponent - 1 + above + 127
+    finite = np.isfinite(magnitude)
+    low, high = (magnitude < 2.0**-127), ~finite | (code > 254)
+    code = np.where(low, 0 if saturate else 255, np.where(high, 254 if saturate else 255, code))
+    code = np.where(np.isnan(magnitude), 255, np.clip(code, 0, 255))
+    return code.astype(np.uint8).view(dtype)
 
 
 def trunc_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

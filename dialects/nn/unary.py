@@ -450,8 +450,9 @@ class BitwiseNot(Unary):
 class Cast(NnOp):
     """The elements as the dtype `to` (short text). ONNX Cast, CastLike.
 
-    To floats: rounded to nearest even, too large is infinite. To 8-bit floats: with `saturate` (and
-    only then) too large and infinite become the largest finite value. To integers: truncated, then
+    To floats: rounded to nearest even, too large is infinite. To small floats: with `saturate` (and
+    only then) too large and infinite become the largest finite value. To powers of two (f8E8M0FNU): the
+    magnitude rounded as `rounding` says: up, down, or nearest with ties up. To integers: truncated, then
     the low bits are kept; NaN, infinities and what does not fit 64 bits give 0 (ONNX leaves this
     undefined). To bool: whether x is not 0 (so NaN is true).
     """
@@ -460,10 +461,13 @@ class Cast(NnOp):
     y: Result
     to: str
     saturate: bool = True
+    rounding: str = "up"
 
     def verify(self) -> None:
         if self.to not in DTYPES:
             raise self.error("XC2007", f"there is no dtype '{self.to}'")
+        if self.rounding not in ("up", "down", "nearest"):
+            raise self.error("XC2007", f"there is no rounding '{self.rounding}'")
 
     def dtypes(self) -> Sequence[str]:
         return [self.to]
@@ -491,7 +495,7 @@ class Cast(NnOp):
         )
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return convert(x, DTYPES[self.to], saturate=self.saturate)
+        return convert(x, DTYPES[self.to], saturate=self.saturate, rounding=self.rounding)
 
 
 def _is_nonzero(dim: Dim) -> bool:

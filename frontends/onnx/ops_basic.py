@@ -3,8 +3,6 @@
 import numpy as np
 
 from xcompile.compiler.ir.op import Value
-from xcompile.dialects.nn.reshape import Expand
-from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
 
@@ -33,19 +31,3 @@ def constant(node: NodeContext) -> list[Value]:
 @onnx_op("Identity")
 def identity(node: NodeContext) -> list[Value]:
     return [node.input(0)]
-
-
-@onnx_op("Dropout")
-def dropout(node: NodeContext) -> list[Value]:
-    """The input and, when asked for, a mask that keeps everything; training is refused."""
-    training = node.const(2)
-    if node.has_input(2) and (training is None or training.any()):
-        raise node.error(
-            "XC1006",
-            "Dropout in training mode is not supported",
-            help="export the model for inference",
-        )
-    if not node.has_output(1):
-        return [node.input(0)]
-    shape = node.make(ShapeOf, x=node.input(0)).y
-    return [node.input(0), node.make(Expand, x=node.constant(np.array(True)), shape=shape).y]

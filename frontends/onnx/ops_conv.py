@@ -1,11 +1,17 @@
 """Convolutions."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.base import numpy_dtype
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.spatial import same_pads
+from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
 
@@ -44,14 +50,14 @@ def window_pads(
     return {"pads": tuple(b for b, _ in pads) + tuple(e for _, e in pads)}
 
 
-def _kernel(node: NodeContext) -> list[int | None]:
-    """The kernel's sizes from the weights; a `kernel_shape` must say the same."""
-    if node.rank(0) < 3 or node.rank(1) != node.rank(0):
+def kernel_of(node: NodeContext, w: int = 1) -> list[int | None]:
+    """The kernel's sizes from the weights, input `w`; a `kernel_shape` must say the same."""
+    if node.rank(0) < 3 or node.rank(w) != node.rank(0):
         raise node.error(
             "XC2003",
-            f"{node.op_type} of an input of rank {node.rank(0)} with weights of rank {node.rank(1)}",
+            f"{node.op_type} of an input of rank {node.rank(0)} with weights of rank {node.rank(w)}",
         )
-    kernel = static_sizes(node.input(1))[2:]
+    kernel = static_sizes(node.input(w))[2:]
     stated = node.attr("kernel_shape", None)
     if stated is not None and (
         len(stated) != len(kernel)
@@ -63,26 +69,24 @@ def _kernel(node: NodeContext) -> list[int | None]:
     return kernel if stated is None else list(stated)
 
 
-@onnx_op("Conv")
-def conv(node: NodeContext) -> list[Value]:
-    kernel = _kernel(node)
+def conv_fields(node: NodeContext, w: int = 1) -> dict[str, Any]:
+    """The attributes of a convolution of input 0 with the weights that are input `w`."""
+    kernel = kernel_of(node, w)
     ones = (1,) * len(kernel)
     window = {"strides": node.attr("strides", ones), "dilations": node.attr("dilations", ones)}
-    made = node.make(
-        Conv,
-        x=node.input(0),
-        w=node.input(1),
-        bias=node.optional(2),
-        groups=node.attr("group", 1),
-        **window,
-        **window_pads(node, static_sizes(node.input(0))[2:], kernel, window),
-    )
-    return [made.y]
+    pads = window_pads(node, static_sizes(node.input(0))[2:], kernel, window)
+    return {"groups": node.attr("group", 1), **window, **pads}
+
+
+@onnx_op("Conv")
+def conv(node: NodeContext) -> list[Value]:
+    x, w, bias = node.input(0), node.input(1), node.optional(2)
+    return [node.make(Conv, x=x, w=w, bias=bias, **conv_fields(node)).y]
 
 
 @onnx_op("ConvTranspose")
 def conv_transpose(node: NodeContext) -> list[Value]:
-    kernel = _kernel(node)
+    kernel = kernel_of(node)
     rank = len(kernel)
     ones = (1,) * rank
     window = {
@@ -105,6 +109,42 @@ def conv_transpose(node: NodeContext) -> list[Value]:
         **window,
     )
     return [made.y]
+
+
+@onnx_op("Col2Im", since=18)
+def col2im(node: NodeContext) -> list[Value]:
+    """Blocks summed up in an image: a transposed convolution whose weights put each element at its own place."""
+    image, block = node.const_ints(1), node.const_ints(2)
+    if image is None or block is None:
+        raise node.error("XC2010", "the shapes of image and blocks of Col2Im must be constants")
+    rank, c = len(block), Composition(node)
+    window = {name: node.attr(name, (1,) * rank) for name in ("strides", "dilations")}
+    pads = node.attr("pads", (0,) * (2 * rank))
+    if len(image) != rank or any(len(v) != rank for v in window.values()) or len(pads) != 2 * rank:
+        raise node.error("XC2007", "shapes and attributes of Col2Im differ in rank")
+    counts: list[int] = []
+    left: list[int] = []
+    for i in range(rank):
+        stride, extent = window["strides"][i], (block[i] - 1) * window["dilations"][i] + 1
+        room = image[i] + pads[i] + pads[rank + i] - extent
+        if stride < 1 or extent < 1 or room < 0:
+            raise node.error("XC2007", f"no block of Col2Im fits along axis {i}")
+        counts.append(room // stride + 1)
+        left.append(room % stride)
+    cells = math.prod(block)
+    weights = np.eye(cells).reshape(cells, 1, *block)
+    x = c.reshape(node.input(0), (-1, cells, *counts))
+    made = node.make(
+        ConvTranspose,
+        x=x,
+        w=c.constant(weights.astype(numpy_dtype(x))),
+        bias=None,
+        pads=pads,
+        output_pads=tuple(left),
+        **window,
+    )
+    lead = c.shape(node.input(0), 0, 1)
+    return [c.reshape(made.y, c.concat([lead, c.ints(-1, *image)], 0))]
 
 
 def _transpose_pads(

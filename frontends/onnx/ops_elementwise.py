@@ -7,6 +7,7 @@ import numpy as np
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn import binary, ternary, unary
 from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.bits import BitCast
 from xcompile.dialects.nn.elementwise import Binary, Unary
 from xcompile.dialects.nn.reshape import Reshape
 from xcompile.frontends.onnx.context import NodeContext
@@ -197,6 +198,12 @@ def cast(node: NodeContext) -> list[Value]:
     return [_cast(node, to)]
 
 
+@onnx_op("BitCast", since=26)
+def bit_cast(node: NodeContext) -> list[Value]:
+    to = dtype_name(node.attr("to"), "the result of BitCast")
+    return [node.make(BitCast, x=node.input(0), to=to).y]
+
+
 @onnx_op("CastLike", since=15)
 def cast_like(node: NodeContext) -> list[Value]:
     return [_cast(node, node.dtype(1))]
@@ -206,4 +213,5 @@ def _cast(node: NodeContext, to: str) -> Value:
     x = node.input(0)
     if dtype_of(x) == to:
         return x
-    return node.make(unary.Cast, x=x, to=to, saturate=bool(node.attr("saturate", 1))).y
+    saturate, rounding = bool(node.attr("saturate", 1)), node.attr("round_mode", "up")
+    return node.make(unary.Cast, x=x, to=to, saturate=saturate, rounding=rounding).y

@@ -2,6 +2,7 @@
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn import gather, scatter
+from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_elementwise import as_scalar
 from xcompile.frontends.onnx.registry import onnx_op
@@ -48,6 +49,24 @@ def scatter_nd(node: NodeContext) -> list[Value]:
         updates=node.input(2),
         reduction=node.attr("reduction", "none"),
     )
+    return [made.y]
+
+
+@onnx_op("TensorScatter", since=24)
+def tensor_scatter(node: NodeContext) -> list[Value]:
+    """Update i of a batch goes to its write index plus i along the axis, which may wrap around."""
+    c, cache, update = Composition(node), node.input(0), node.input(1)
+    rank = node.rank(0)
+    axis, mode = node.axis(node.attr("axis", -2), rank), node.attr("mode", "linear")
+    if mode not in ("linear", "circular") or axis == 0:
+        raise node.error("XC2007", f"TensorScatter along axis {axis} in the mode '{mode}'")
+    places = c.reshape(c.range(c.size(update, axis)), (-1, *[1] * (rank - 1 - axis)))
+    if node.has_input(2):
+        places = c.add(places, c.reshape(node.input(2), (-1, *[1] * (rank - 1))))
+    if mode == "circular":
+        places = c.mod(places, c.size(cache, axis))
+    indices = c.expand(places, c.shape(update))
+    made = node.make(scatter.ScatterElements, x=cache, indices=indices, updates=update, axis=axis)
     return [made.y]
 
 

@@ -6,6 +6,7 @@ from xcompile.compiler.ir.dtypes import is_float
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.binary import Add, Mul
+from xcompile.dialects.nn.linear import Det
 from xcompile.dialects.nn.matmul import Einsum, MatMul
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.einsum import NotAProduct, decompose
@@ -67,3 +68,8 @@ def einsum(node: NodeContext) -> list[Value]:
         return [decompose(node, equation, operands)]
     except NotAProduct:
         return [node.make(Einsum, xs=operands, equation=str(equation)).y]
+
+
+@onnx_op("Det", since=11)
+def determinant(node: NodeContext) -> list[Value]:
+    return [node.make(Det, x=node.input(0)).y]

@@ -206,8 +206,17 @@ def trilu(node: NodeContext) -> list[Value]:
 
 @onnx_op("CumSum", since=11)
 def cumsum(node: NodeContext) -> list[Value]:
+    return _cumulative(node, generate.CumSum)
+
+
+@onnx_op("CumProd", since=26)
+def cumprod(node: NodeContext) -> list[Value]:
+    return _cumulative(node, generate.CumProd)
+
+
+def _cumulative(node: NodeContext, cls: type[generate.Cumulative]) -> list[Value]:
     made = node.make(
-        generate.CumSum,
+        cls,
         x=node.input(0),
         axis=as_scalar(node, node.input(1)),
         exclusive=bool(node.attr("exclusive", 0)),

@@ -1,10 +1,12 @@
 """Normalizations and softmax."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.binary import Add, Mul, Sub
 from xcompile.dialects.nn.norm import (
     BatchNorm,
@@ -21,15 +23,41 @@ from xcompile.dialects.nn.reshape import Expand, Flatten, Reshape
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.softmax import AxisOp, Hardmax, LogSoftmax, Softmax
 from xcompile.dialects.nn.unary import Cast, Rsqrt
+from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_conv import static_sizes
 from xcompile.frontends.onnx.registry import Converter, onnx_op
 
 
+@onnx_op("BatchNormalization", since=14)
+def batch_norm(node: NodeContext) -> Sequence[Value | None]:
+    if not node.attr("training_mode", 0):
+        return batch_norm_in_inference(node)
+    return _batch_norm_in_training(node)
+
+
+def _batch_norm_in_training(node: NodeContext) -> list[Value]:
+    """Normalized by the batch's own mean and variance, which move the running ones; statistics are in float32."""
+    c, x, rank = Composition(node), node.input(0), node.rank(0)
+    axes = [axis for axis in range(rank) if axis != 1]
+    wide = c.widened(x)
+    centered, variance = c.normalized(wide, axes)
+    mean = c.reduce(ReduceMean, wide, axes)
+    root = c.sqrt(c.add(variance, node.attr("epsilon", 1e-5)))
+    y = c.affine(c.div(centered, root), node.input(1), node.input(2))
+    keep = node.attr("momentum", 0.9)
+    running: list[Value] = []
+    for before, now in ((node.input(3), mean), (node.input(4), variance)):
+        flat = c.reshape(now, (-1,))
+        old = c.mul(c.cast(before, dtype_of(flat)), keep)
+        running.append(c.cast(c.add(old, c.mul(flat, 1 - keep)), dtype_of(before)))
+    return [c.cast(y, dtype_of(x)), *running]
+
+
 @onnx_op("BatchNormalization")
-def batch_norm(node: NodeContext) -> list[Value]:
-    """Inference; in opset 7 and 8 `spatial` must be 1, and no version's training outputs are supported."""
-    if node.attr("training_mode", 0) or any(node.has_output(i) for i in range(1, node.outputs)):
+def batch_norm_in_inference(node: NodeContext) -> list[Value]:
+    """In opset 7 and 8 `spatial` must be 1; before opset 14 training is told by its outputs, and not supported."""
+    if any(node.has_output(i) for i in range(1, node.outputs)):
         raise node.error(
             "XC1006",
             "BatchNormalization in training mode is not supported",

@@ -27,6 +27,8 @@ _ONNX_NAMES = {
     **{n: n.replace("ui", "uint") for n in DTYPES if n.startswith("ui")},
     **{n: n.replace("i", "int") for n in DTYPES if n.startswith("i") and n != "i1"},
     **{n: n.replace("f8", "float8").lower() for n in DTYPES if n.startswith("f8")},
+    "f8E8M0FNU": "float8e8m0",
+    "f4E2M1FN": "float4e2m1",
 }
 
 _ATTRIBUTE = onnx.AttributeProto.AttributeType

@@ -2,11 +2,10 @@
 
 import math
 
-import ml_dtypes
 import numpy as np
 import onnx
 
-from xcompile.compiler.ir.dtypes import DTYPES, bits_of
+from xcompile.compiler.ir.dtypes import DTYPES, bits_of, is_float, is_unsigned
 from xcompile.compiler.support.errors import CompileError
 from xcompile.frontends.onnx.external import ExternalData
 
@@ -31,12 +30,16 @@ _NAMES: dict[int, str] = {
     _T.UINT32: "ui32",
     _T.UINT64: "ui64",
     _T.BOOL: "i1",
+    _T.INT2: "i2",
+    _T.UINT2: "ui2",
     _T.INT4: "i4",
     _T.UINT4: "ui4",
     _T.FLOAT8E4M3FN: "f8E4M3FN",
     _T.FLOAT8E4M3FNUZ: "f8E4M3FNUZ",
     _T.FLOAT8E5M2: "f8E5M2",
     _T.FLOAT8E5M2FNUZ: "f8E5M2FNUZ",
+    _T.FLOAT8E8M0: "f8E8M0FNU",
+    _T.FLOAT4E2M1: "f4E2M1FN",
     _T.COMPLEX64: "complex<f32>",
     _T.COMPLEX128: "complex<f64>",
 }
@@ -125,7 +128,12 @@ def to_array(tensor: onnx.TensorProto, external: ExternalData, what: str) -> np.
 
 
 def _stored_bytes(dtype: str, count: int) -> int:
-    return (count + 1) // 2 if bits_of(dtype) == 4 else count * DTYPES[dtype].itemsize
+    return -(-count * bits_of(dtype) // 8) if _is_packed(dtype) else count * DTYPES[dtype].itemsize
+
+
+def _is_packed(dtype: str) -> bool:
+    """Whether a byte of the file holds several elements."""
+    return bits_of(dtype) in (2, 4)
 
 
 def _from_bytes(data: memoryview, dtype: str, count: int, what: str) -> np.ndarray:
@@ -134,7 +142,7 @@ def _from_bytes(data: memoryview, dtype: str, count: int, what: str) -> np.ndarr
         raise CompileError(
             "XC1005", f"{what} has {len(data)} bytes, its type and shape need {expected}"
         )
-    if bits_of(dtype) == 4:
+    if _is_packed(dtype):
         return _unpack(np.frombuffer(data, np.uint8), dtype, count)
     if dtype == "i1":
         return np.frombuffer(data, np.uint8) != 0
@@ -146,11 +154,16 @@ def _from_bytes(data: memoryview, dtype: str, count: int, what: str) -> np.ndarr
 
 
 def _unpack(packed: np.ndarray, dtype: str, count: int) -> np.ndarray:
-    """4-bit elements, two a byte, the low nibble first."""
-    nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]
-    if dtype == "i4":
-        return ((nibbles ^ 8).astype(np.int8) - 8).astype(ml_dtypes.int4)
-    return nibbles.astype(ml_dtypes.uint4)
+    """Elements of 4 or 2 bits, the first in the lowest bits of a byte."""
+    bits = bits_of(dtype)
+    parts = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+    elements = np.stack(parts, axis=-1).reshape(-1)[:count]
+    if is_float(dtype):
+        return elements.view(DTYPES[dtype])
+    if is_unsigned(dtype):
+        return elements.astype(DTYPES[dtype])
+    sign = 1 << bits - 1
+    return ((elements ^ sign).astype(np.int8) - sign).astype(DTYPES[dtype])
 
 
 def _from_field(
@@ -163,7 +176,7 @@ def _from_field(
         )
     values = getattr(tensor, field)
     per_element = 2 if dtype.startswith("complex") else 1
-    expected = _stored_bytes(dtype, count) if bits_of(dtype) == 4 else count * per_element
+    expected = _stored_bytes(dtype, count) if _is_packed(dtype) else count * per_element
     if len(values) != expected:
         raise CompileError(
             "XC1005", f"{what} has {len(values)} elements stored, its shape needs {expected}"
@@ -187,7 +200,7 @@ def _narrow(wide: np.ndarray, dtype: str, count: int, what: str) -> np.ndarray:
     integer = dtype.startswith(("i", "ui"))
     storage = (
         np.dtype(np.uint8)
-        if bits_of(dtype) == 4
+        if _is_packed(dtype)
         else target
         if integer
         else np.dtype(f"u{target.itemsize}")
@@ -196,7 +209,7 @@ def _narrow(wide: np.ndarray, dtype: str, count: int, what: str) -> np.ndarray:
     if wide.size and (int(wide.min()) < limits.min or int(wide.max()) > limits.max):
         raise CompileError("XC1005", f"{what} has elements outside the range of {dtype}")
     narrow = wide.astype(storage)
-    if bits_of(dtype) == 4:
+    if _is_packed(dtype):
         return _unpack(narrow, dtype, count)
     return narrow if integer else narrow.view(target)
 

@@ -234,7 +234,9 @@ class CastOfCast(Pattern[Cast]):
         source = dtype_of(inner.x)
         if not holds(inner.to, source):
             no_match(f"{inner.to} does not hold every value of {source}")
-        made = rewriter.create(Cast, x=inner.x, to=op.to, saturate=op.saturate)
+        made = rewriter.create(
+            Cast, x=inner.x, to=op.to, saturate=op.saturate, rounding=op.rounding
+        )
         replace_by_operand(rewriter, op, made.y)
 
 

@@ -1,18 +1,25 @@
 """Conversions between all element types, the same on every target.
 
-Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 i4 u64 u32 u16 u8 u4 bool" and the 8-bit floats (see `float8.py`);
-a bool is an i8 of 0 or 1, an 8-bit float its bits as i8, unsigned integers are signless ones in the IR. The rules,
+Element types: "f64 f32 f16 bf16 i64 i32 i16 i8 i4 i2 u64 u32 u16 u8 u4 u2 bool" and the small floats (see `float8.py`);
+a bool is an i8 of 0 or 1, a small float its bits as i8, unsigned integers are signless ones in the IR. The rules,
 where ONNX leaves them open:
 
 - float to float rounds to nearest even; too large is infinity.
 - float to integer truncates toward zero to 64 bits and keeps the low bits; NaN, infinities and what does not fit
   64 bits become 0. So float32 [300, NaN, inf, -inf, 50, -50] to int8 is [44, 0, 0, 0, 50, -50].
 - integer to integer keeps the low bits; to bool is "not zero", and NaN is true.
-- integer to f16, bf16 or an 8-bit float goes through float32, f64 to these does not round twice.
+- integer to f16, bf16 or a small float goes through float32, f64 to these does not round twice.
 """
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
-from xcompile.compiler.codegen.cpu.float8 import FORMATS, decode, encode
+from xcompile.compiler.codegen.cpu.float8 import (
+    FORMATS,
+    POWERS,
+    decode,
+    decode_power,
+    encode,
+    encode_power,
+)
 from xcompile.compiler.codegen.cpu.lanes import Lanes
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -30,15 +37,30 @@ def bits(dtype: str) -> int:
 
 
 def cast(
-    b: Builder, x: Value, source: str, target: str, lanes: int, *, saturate: bool = True
+    b: Builder,
+    x: Value,
+    source: str,
+    target: str,
+    lanes: int,
+    *,
+    saturate: bool = True,
+    rounding: str = "up",
 ) -> Value:
-    """`x` of element type `source` as `target`; see the rules above. `saturate` is for 8-bit floats."""
+    """`x` of element type `source` as `target`; see the rules above.
+
+    `saturate` is for small floats, `rounding` for powers of two.
+    """
     if source == target:
         return x
+    if source == POWERS:
+        return cast(b, decode_power(b, x, lanes), "f32", target, lanes, saturate=saturate)
+    if target == POWERS:
+        wide = _narrowed(b, x, source, lanes)
+        return encode_power(b, wide, lanes, saturate=saturate, rounding=rounding)
     if source in FORMATS:
         return cast(b, decode(b, x, source, lanes), "f32", target, lanes, saturate=saturate)
     if target in FORMATS:
-        wide = _round_to_odd(b, x, lanes) if source == "f64" else cast(b, x, source, "f32", lanes)
+        wide = _narrowed(b, x, source, lanes)
         return encode(b, wide, target, lanes, saturate=saturate)
     if target == "bool":
         return _to_bool(b, x, source, lanes)
@@ -51,15 +73,29 @@ def cast(
     return _resize(b, x, source, target, lanes)
 
 
+def _narrowed(b: Builder, x: Value, source: str, lanes: int) -> Value:
+    """`x` as an f32 that rounds on as `x` itself would."""
+    if source == "f64":
+        return _round_to_odd(b, x, lanes)
+    return cast(b, x, source, "f32", lanes)
+
+
 def convert(
-    b: Builder, x: Value, source: str, to: str, lanes: int, *, saturate: bool = True
+    b: Builder,
+    x: Value,
+    source: str,
+    to: str,
+    lanes: int,
+    *,
+    saturate: bool = True,
+    rounding: str = "up",
 ) -> Value:
     """A cast between register values of any element types, as `nn.cast` means it."""
     if source == to:
         return x
     if source == "i1":
         x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
-    made = cast(b, x, _name(source), _name(to), lanes, saturate=saturate)
+    made = cast(b, x, _name(source), _name(to), lanes, saturate=saturate, rounding=rounding)
     if to == "i1":
         made = b.op(
             f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"

@@ -255,8 +255,22 @@ def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 @pulls("nn.cast")
 def _cast(pull: Pull, op: Any, at: At) -> Value:
-    source, to = dtype_of(op.x), op.to
-    return convert(pull.b, pull.value(op.x, at), source, to, pull.lanes, saturate=op.saturate)
+    x = pull.value(op.x, at)
+    return convert(
+        pull.b, x, dtype_of(op.x), op.to, pull.lanes, saturate=op.saturate, rounding=op.rounding
+    )
+
+
+@pulls("nn.bitcast")
+def _bitcast(pull: Pull, op: Any, at: At) -> Value:
+    """Bools are bytes: a byte that is not 0 is true."""
+    source, to, x = dtype_of(op.x), op.to, pull.value(op.x, at)
+    if source == "i1":
+        x, source = convert(pull.b, x, "i1", "ui8", pull.lanes), "ui8"
+    if to == "i1":
+        byte = x if register_dtype(source) == "i8" else pull.bits(x, source, "i8")
+        return convert(pull.b, byte, "ui8", "i1", pull.lanes)
+    return pull.bits(x, source, to)
 
 
 # -- two operands ---------------------------------------------------------------------------------

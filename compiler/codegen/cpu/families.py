@@ -12,6 +12,7 @@ from xcompile.compiler.codegen.cpu import position_elements as _positions
 from xcompile.compiler.codegen.cpu import recurrent as _recurrent
 from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
 from xcompile.compiler.codegen.cpu import resize_elements as _resize
+from xcompile.compiler.codegen.cpu import sampling_elements as _sampling
 from xcompile.compiler.codegen.cpu import window_elements as _windows
 from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
@@ -51,6 +52,7 @@ assert (
     and _recurrent
     and _reductions
     and _resize
+    and _sampling
     and _windows
 )
 

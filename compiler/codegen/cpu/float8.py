@@ -1,8 +1,10 @@
-"""The four 8-bit float types: a register holds their bits as i8, arithmetic is in float32.
+"""Floats of 8 and 4 bits: a register holds their bits as i8, arithmetic is in float32.
 
 Decoding is exact; encoding rounds to nearest even, denormals included. What is too large (infinities too) becomes
 the largest number, or with `saturate` off an infinity where the type has one, else NaN. The FNUZ types have no
-negative zero.
+negative zero. The 4-bit type has neither infinities nor NaN: it always saturates, and NaN gives 0.
+
+The type f8E8M0FNU holds powers of two: `encode_power`, `decode_power`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from xcompile.compiler.codegen.cpu.lanes import Lanes
 
 @dataclass(frozen=True)
 class Format:
-    """One 8-bit type.
+    """One type with sign, exponent and mantissa.
 
     Attributes:
         mantissa: stored bits of it.
@@ -22,6 +24,7 @@ class Format:
         beyond: the bits that an overflow gives: an infinity or NaN.
         nan: the bits of NaN.
         unsigned_zero: whether 0x80 is NaN, so that zero has no sign.
+        bits: in all.
     """
 
     mantissa: int
@@ -30,6 +33,12 @@ class Format:
     beyond: int
     nan: int
     unsigned_zero: bool
+    bits: int = 8
+
+    @property
+    def sign(self) -> int:
+        """The bit that is the sign."""
+        return 1 << (self.bits - 1)
 
 
 FORMATS = {
@@ -37,6 +46,7 @@ FORMATS = {
     "f8E4M3FNUZ": Format(3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
     "f8E5M2": Format(2, 15, 0x7B, 0x7C, 0x7E, unsigned_zero=False),
     "f8E5M2FNUZ": Format(2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "f4E2M1FN": Format(1, 1, 0x7, 0x7, 0, unsigned_zero=False, bits=4),
 }
 """By the type's short text."""
 
@@ -66,16 +76,17 @@ class _Bits:
 
 
 def decode(b: Builder, x: Value, dtype: str, lanes: int) -> Value:
-    """The bits `x` (i8) of a number of the 8-bit type `dtype` as f32."""
+    """The bits `x` (i8) of a number of the type `dtype` as f32."""
     f, w = FORMATS[dtype], _Bits(b, lanes)
     raw = w.resize("extui", x, "i8", "i32")
-    magnitude, sign = w.op("andi", raw, 0x7F), w.op("shli", w.op("andi", raw, 0x80), 24)
+    magnitude = w.op("andi", raw, f.sign - 1)
+    sign = w.op("shli", w.op("andi", raw, f.sign), 32 - f.bits)
     # The bits in float32's places are the number times a power of two, denormals too.
     placed = w.m.from_bits(w.op("shli", magnitude, 23 - f.mantissa))
     number = w.m.bits(w.m.mul(placed, w.m.const(2.0 ** (127 - f.bias))))
     if f.unsigned_zero:
         number = w.choose(w.compare("eq", raw, f.nan), 0x7FC00000, number)
-    else:
+    elif f.largest < f.sign - 1:
         number = w.choose(w.compare("ugt", magnitude, f.largest), 0x7FC00000, number)
         if f.beyond != f.nan and f.beyond != 0x7F:
             number = w.choose(w.compare("eq", magnitude, f.beyond), 0x7F800000, number)
@@ -83,10 +94,10 @@ def decode(b: Builder, x: Value, dtype: str, lanes: int) -> Value:
 
 
 def encode(b: Builder, x: Value, dtype: str, lanes: int, *, saturate: bool) -> Value:
-    """The f32 `x` as bits (i8) of the 8-bit type `dtype`."""
+    """The f32 `x` as bits (i8) of the type `dtype`."""
     f, w = FORMATS[dtype], _Bits(b, lanes)
     raw = w.m.bits(x)
-    sign = w.op("shrui", w.op("andi", raw, -(1 << 31)), 24)
+    sign = w.op("shrui", w.op("andi", raw, -(1 << 31)), 32 - f.bits)
     magnitude = w.op("andi", raw, 0x7FFFFFFF)
     code = w.choose(
         w.compare("ult", magnitude, (128 - f.bias) << 23),
@@ -95,8 +106,9 @@ def encode(b: Builder, x: Value, dtype: str, lanes: int, *, saturate: bool) -> V
     )
     over = w.compare("ugt", code, f.largest)
     code = w.choose(over, f.largest if saturate else f.beyond, code)
-    code = w.choose(w.compare("ugt", magnitude, 0x7F800000), f.nan, code)
-    signed = w.op("ori", code, sign)
+    nan = w.compare("ugt", magnitude, 0x7F800000)
+    code = w.choose(nan, f.nan, code)
+    signed = w.choose(nan, 0, w.op("ori", code, sign)) if f.nan == 0 else w.op("ori", code, sign)
     if f.unsigned_zero:
         signed = w.choose(w.compare("eq", code, 0), 0, signed)
     return w.resize("trunci", signed, "i32", "i8")
@@ -116,3 +128,34 @@ def _normal(w: _Bits, f: Format, magnitude: Value) -> Value:
     rounded = w.op("addi", magnitude, w.op("addi", odd, (1 << (shift - 1)) - 1))
     code = w.op("shrui", rounded, shift)
     return w.op("subi", code, (127 - f.bias) << f.mantissa)
+
+
+POWERS = "f8E8M0FNU"
+"""Powers of two from 2^-127 to 2^127, and NaN: the bits are those of float32's exponent."""
+
+
+def decode_power(b: Builder, x: Value, lanes: int) -> Value:
+    """The bits `x` (i8) of a power of two as f32."""
+    w = _Bits(b, lanes)
+    raw = w.resize("extui", x, "i8", "i32")
+    number = w.choose(w.compare("eq", raw, 0), 0x00400000, w.op("shli", raw, 23))
+    return w.m.from_bits(w.choose(w.compare("eq", raw, 255), 0x7FC00000, number))
+
+
+def encode_power(b: Builder, x: Value, lanes: int, *, saturate: bool, rounding: str) -> Value:
+    """The magnitude of the f32 `x` as a power of two.
+
+    `rounding` is "up", "down" or "nearest" (ties up). Out of range is the nearest power, or NaN when not `saturate`.
+    """
+    w = _Bits(b, lanes)
+    magnitude = w.op("andi", w.m.bits(x), 0x7FFFFFFF)
+    # What is added carries into the exponent; below 2^-126 the code 0 means a mantissa of one half.
+    whole = {"up": 0x7FFFFF, "down": 0, "nearest": 0x400000}[rounding]
+    small = {"up": 0x3FFFFF, "down": 0, "nearest": 0x200000}[rounding]
+    added = w.choose(w.compare("ult", magnitude, 0x00800000), small, whole)
+    code = w.op("shrui", w.op("addi", magnitude, added), 23)
+    code = w.choose(w.compare("ugt", code, 254), 254 if saturate else 255, code)
+    if not saturate:
+        code = w.choose(w.compare("ult", magnitude, 0x00400000), 255, code)
+    code = w.choose(w.compare("ugt", magnitude, 0x7F800000), 255, code)
+    return w.resize("trunci", code, "i32", "i8")

@@ -11,7 +11,7 @@ from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pull import PARTS, PULLS, Pull, Source, loops
+from xcompile.compiler.codegen.cpu.pull import PARTS, PULLS, SCALAR, Pull, Source, loops
 from xcompile.compiler.codegen.cpu.whole import WholePlan, is_whole
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
@@ -117,7 +117,9 @@ class MapPlan:
 
     def _takes_lanes(self) -> bool:
         """Whether all element functions take vectors: not those whose axis is data."""
-        sums = [op for op in self._kernel.ops if op.NAME == "nn.cumsum"]
+        if any(op.NAME in SCALAR for op in self._kernel.ops):
+            return False
+        sums = [op for op in self._kernel.ops if op.NAME in ("nn.cumsum", "nn.cumprod")]
         return all(self._kernel.sizes.content(op.operands[1]) is not None for op in sums)
 
     def _known_columns(self) -> int | None:

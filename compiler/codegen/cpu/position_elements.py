@@ -5,8 +5,10 @@ from typing import Any
 from xcompile.compiler.codegen.cpu.builder import Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
+from xcompile.compiler.codegen.cpu.layout import row_major_strides
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.random import FACTORS, GOLDEN, SHIFTS
 
 
 @pulls("nn.constant_of_shape")
@@ -58,3 +60,25 @@ def _one_hot(pull: Pull, op: Any, at: At) -> Value:
     here = pull.as_integer(at[axis], "i64")
     on, off = pull.value(op.values, [1]), pull.value(op.values, [0])
     return pull.select(s.compare("eq", index, here), on, off, dtype)
+
+
+@pulls("nn.random_uniform")
+def _random_uniform(pull: Pull, op: Any, at: At) -> Value:
+    """The output of SplitMix64 that belongs to the place, its upper bits as a float."""
+    s, c = Scalars(pull.b, pull.lanes, "i64"), pull.coordinates
+    flat = c.flatten(at, row_major_strides(c, pull.shape(op.y)))
+    count = s.add(pull.as_integer(flat, "i64"), s.const(1))
+    z = s.add(s.mul(count, s.const(_signed(GOLDEN))), s.const(_signed(op.seed)))
+    for shift, factor in zip(SHIFTS, (*FACTORS, 1), strict=True):
+        z = s.op("arith.xori", z, s.op("arith.shrui", z, s.const(shift)))
+        z = z if factor == 1 else s.mul(z, s.const(_signed(factor)))
+    f = Scalars(pull.b, pull.lanes, op.dtype)
+    kept = 24 if op.dtype == "f32" else 53
+    upper = s.op("arith.shrui", z, s.const(64 - kept))
+    return f.mul(convert(pull.b, upper, "i64", op.dtype, pull.lanes), f.const(2.0**-kept))
+
+
+def _signed(bits: int) -> int:
+    """64 bits as a signed integer."""
+    bits %= 1 << 64
+    return bits - (1 << 64) if bits >= 1 << 63 else bits

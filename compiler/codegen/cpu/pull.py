@@ -18,7 +18,7 @@ from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value,
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.ir.dtypes import bits_of, is_float
+from xcompile.compiler.ir.dtypes import bits_of, is_float, is_small_float
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, view
@@ -40,19 +40,31 @@ PARTS: dict[str, PartHandler] = {}
 _LOOPS: dict[str, Callable[[Op], bool]] = {}
 """Whether an op's element function is a loop over many elements, by op name."""
 
+SCALAR: set[str] = set()
+"""Ops whose element function gives one element at a time."""
+
 
 def loops(op: Op) -> bool:
     """Whether the element function of an op is a loop over many elements: right, but slow."""
     return op.NAME in _LOOPS and _LOOPS[op.NAME](op)
 
 
-def pulls(*names: str, loops: bool | Callable[[Any], bool] = False) -> Callable[[Handler], Handler]:
-    """Register a handler for ops by name; `loops` says when it loops over many elements."""
+def pulls(
+    *names: str, loops: bool | Callable[[Any], bool] = False, lanes: bool = True
+) -> Callable[[Handler], Handler]:
+    """Register a handler for ops by name.
+
+    Args:
+        names: of the ops.
+        loops: says when it loops over many elements.
+        lanes: whether it can give several elements at a time.
+    """
 
     def register(handler: Handler) -> Handler:
         PULLS.update(dict.fromkeys(names, handler))
         if loops:
             _LOOPS.update(dict.fromkeys(names, _always if loops is True else loops))
+        SCALAR.update(() if lanes else names)
         return handler
 
     return register
@@ -75,18 +87,27 @@ def _always(op: Op) -> bool:
 
 
 def register_dtype(dtype: str) -> str:
-    """The type an element has in a register: signless integers, bool as i1, 8-bit floats as their bits."""
-    return "i8" if dtype.startswith("f8") else dtype.removeprefix("u")
+    """The type an element has in a register: signless integers, bool as i1, small floats as their bits."""
+    return "i8" if is_small_float(dtype) else dtype.removeprefix("u")
 
 
 def memory_dtype(dtype: str) -> str:
-    """The type an element has in memory: bool and 4-bit integers take a byte."""
-    return "i8" if dtype in ("i1", "i4", "ui4") else register_dtype(dtype)
+    """The type an element has in memory: bool and integers of 2 and 4 bits take a byte."""
+    return "i8" if dtype == "i1" or dtype in _PADDED else register_dtype(dtype)
+
+
+_PADDED = ("i2", "ui2", "i4", "ui4")
+"""Integers that have a byte in memory and fewer bits in a register."""
 
 
 def is_register_float(dtype: str) -> bool:
     """Whether registers hold elements of this type as floats."""
     return register_dtype(dtype).startswith(("f", "bf"))
+
+
+def _four(dtype: str) -> str:
+    """The integer type in whose register the bits of a type of four bits lie."""
+    return "ui8" if dtype == "f4E2M1FN" else "ui4"
 
 
 @dataclass(frozen=True)
@@ -253,7 +274,7 @@ class Pull:
         if source.dtype == "i1":
             zero = self.b.int_constant(0, "i8", self.lanes)
             return self.b.op(f"arith.cmpi ne, {raw}, {zero} : {vector_type(self.lanes, 'i8')}")
-        if source.dtype in ("i4", "ui4"):
+        if source.dtype in _PADDED:
             return self.b.op(
                 f"arith.trunci {raw} : {vector_type(self.lanes, 'i8')} to {self.type(source.dtype)}"
             )
@@ -282,7 +303,7 @@ class Pull:
 
     def store(self, source: Source, value: Value, at: At) -> None:
         """Store elements; the lanes must be next to each other in memory, or there are none."""
-        if source.dtype in ("i1", "i4", "ui4"):
+        if source.dtype == "i1" or source.dtype in _PADDED:
             register = self.type(source.dtype)
             value = self.b.op(
                 f"arith.extui {value} : {register} to {vector_type(self.lanes, 'i8')}"
@@ -321,6 +342,14 @@ class Pull:
     def as_element(self, c: Coordinate, dtype: str) -> Value:
         """A coordinate as an element of any type."""
         return convert(self.b, self.as_integer(c, "i64"), "i64", dtype, self.lanes)
+
+    def bits(self, value: Value, source: str, to: str) -> Value:
+        """Elements of one type as elements of another whose registers are as wide."""
+        if register_dtype(source) == register_dtype(to):
+            return value
+        if "f4E2M1FN" in (source, to):  # four bits in a register of eight
+            return convert(self.b, value, _four(source), _four(to), self.lanes)
+        return self.b.op(f"arith.bitcast {value} : {self.type(source)} to {self.type(to)}")
 
     def zero(self, dtype: str) -> Value:
         """A zero of an element type."""
@@ -397,7 +426,7 @@ def _constant(pull: Pull, op: Op, at: At) -> Value:
     """A splat constant that stands in the kernel."""
     array = Const(op.operation).scalar()
     dtype = dtype_of(op.results[0])
-    if dtype.startswith("f8"):
+    if is_small_float(dtype):
         return pull.b.int_constant(int(array.view("int8")), "i8", pull.lanes)
     if is_float(dtype):
         return pull.b.float_constant(float(array), register_dtype(dtype), pull.lanes)

@@ -219,11 +219,12 @@ def place_of_extreme(
     return nest_from(pull, 1, size, start, [s.type, pull.type("i64")], body)[1]
 
 
-@pulls("nn.cumsum", loops=True)
+@pulls("nn.cumsum", "nn.cumprod", loops=True)
 def _cumsum(pull: Pull, op: Any, at: At) -> Value:
     """The axis may be data: then each axis is as long as the sum, or of one step that stays where it is."""
     dtype = dtype_of(op.y)
     s, c, b = Scalars(pull.b, pull.lanes, wide(dtype)), pull.coordinates, pull.b
+    combine, neutral = (s.add, s.const(0)) if op.NAME == "nn.cumsum" else (s.mul, s.const(1))
     sizes, rank = pull.shape(op.x), len(at)
     axis = pull.place(op.axis, 0)
     if isinstance(axis, int):
@@ -258,8 +259,8 @@ def _cumsum(pull: Pull, op: Any, at: At) -> Value:
             other = b.op(f"arith.xori {chosen}, {b.int_constant(1, 'i1')} : i1")
             inside = b.int_constant(int(inside), "i1") if isinstance(inside, bool) else inside
             counts = both(pull, counts, b.op(f"arith.ori {other}, {inside} : i1"))
-        x = pull.select(counts, read(pull, op.x, here), s.const(0), s.dtype)
-        return [s.add(sums[0], x)]
+        x = pull.select(counts, read(pull, op.x, here), neutral, s.dtype)
+        return [combine(sums[0], x)]
 
-    total = nest(pull, [extent], [s.const(0)], [s.type], body)[0]
+    total = nest(pull, [extent], [neutral], [s.type], body)[0]
     return convert(pull.b, total, wide(dtype), dtype, pull.lanes)

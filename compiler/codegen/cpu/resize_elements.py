@@ -134,7 +134,10 @@ class _Axis:
         first = self.number(self.pull.b.sub(1, self.pull.b.div(taps, 2)))
         at = s.add(s.add(s.op("math.floor", place), first), self.number(k))
         distance = s.mul(s.op("math.absf", s.sub(at, place)), self._shrink())
-        weight = self._cubic(distance) if self.op.mode == "cubic" else self._linear(distance)
+        if self.op.mode == "cubic":
+            weight = cubic_weight(s, distance, self.op.cubic_a)
+        else:
+            weight = linear_weight(s, distance)
         if self.op.exclude_outside:
             low = s.compare("ge", at, s.const(0))
             high = s.compare("lt", at, self.number(self.size))
@@ -152,16 +155,18 @@ class _Axis:
 
         return nest(self.pull, [taps], [s.const(0)], [s.type], body)[0]
 
-    def _linear(self, d: Value) -> Value:
-        return self.s.maximum(self.s.sub(self.s.const(1), d), self.s.const(0))
 
-    def _cubic(self, d: Value) -> Value:
-        """Keys' kernel at distance d."""
-        s, a = self.s, self.op.cubic_a
-        near = _polynomial(s, d, [1, 0, -(a + 3), a + 2])
-        far = _polynomial(s, d, [-4 * a, 8 * a, -5 * a, a])
-        outer = s.select(s.compare("lt", d, s.const(2)), far, s.const(0))
-        return s.select(s.compare("le", d, s.const(1)), near, outer)
+def linear_weight(s: Scalars, d: Value) -> Value:
+    """1 - d, but 0 beyond 1."""
+    return s.maximum(s.sub(s.const(1), d), s.const(0))
+
+
+def cubic_weight(s: Scalars, d: Value, a: float) -> Value:
+    """Keys' kernel with the coefficient `a` at distance d."""
+    near = _polynomial(s, d, [1, 0, -(a + 3), a + 2])
+    far = _polynomial(s, d, [-4 * a, 8 * a, -5 * a, a])
+    outer = s.select(s.compare("lt", d, s.const(2)), far, s.const(0))
+    return s.select(s.compare("le", d, s.const(1)), near, outer)
 
 
 def _polynomial(s: Scalars, x: Value, coefficients: Sequence[float]) -> Value:

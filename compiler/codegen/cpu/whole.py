@@ -303,3 +303,75 @@ def _precedes(b: Builder, op: Any, x: Value, other: Value) -> Value:
 
 
 WHOLE["nn.topk"] = Whole(_without_axis, _topk)
+
+
+# -- linear algebra -------------------------------------------------------------------------------
+
+
+def _det(slices: Slices, op: Any, at: list[Index]) -> None:
+    """Gaussian elimination with partial pivoting in scratch memory: the signed product of the pivots."""
+    pull, b = slices.pull, slices.b
+    assert slices.scratch is not None
+    dtype = dtype_of(op.x)
+    s = Scalars(b, 0, wide(dtype))
+    size = pull.shape(op.x)[-1]
+    assert isinstance(size, int)
+    matrix = b.view(slices.scratch, 0, s.dtype)
+
+    def place(row: Index, column: Index) -> Index:
+        return b.add(b.mul(row, size), column)
+
+    def copy(ks: list[Index]) -> None:
+        x = convert(b, pull.value(op.x, [*at, *ks]), dtype, s.dtype, 0)
+        b.store(x, matrix, place(*ks))
+
+    def step(k: Index, found: list[Value]) -> list[Value]:
+        chosen = _pivot(b, s, matrix, place, k, size)
+        sign = s.select(
+            b.op(f"arith.cmpi eq, {chosen}, {b.index(k)} : index"), s.const(1), s.const(-1)
+        )
+        with b.loop(k, size) as column:
+            above, below = place(k, column), place(chosen, column)
+            first, second = b.load(matrix, above), b.load(matrix, below)
+            b.store(second, matrix, above)
+            b.store(first, matrix, below)
+        pivot = b.load(matrix, place(k, k))
+        with b.when(s.compare("ne", pivot, s.const(0))), b.loop(b.add(k, 1), size) as row:
+            factor = s.div(b.load(matrix, place(row, k)), pivot)
+            with b.loop(k, size) as column:
+                taken = s.mul(factor, b.load(matrix, place(k, column)))
+                left = s.sub(b.load(matrix, place(row, column)), taken)
+                b.store(left, matrix, place(row, column))
+        return [s.mul(found[0], s.mul(sign, pivot))]
+
+    slices.loops([size, size], copy)
+    result = b.reduce(0, size, 1, [s.const(1)], [s.type], step)[0] if size else s.const(1)
+    pull.store(slices.results[0], convert(b, result, s.dtype, dtype, 0), at)
+
+
+def _pivot(
+    b: Builder,
+    s: Scalars,
+    matrix: Buffer,
+    place: Callable[[Index, Index], Index],
+    k: Index,
+    size: int,
+) -> Value:
+    """The row from `k` on whose element of column `k` has the greatest magnitude."""
+
+    def better(row: Index, best: list[Value]) -> list[Value]:
+        magnitude = s.op("math.absf", b.load(matrix, place(row, k)))
+        larger = s.compare("gt", magnitude, best[1])
+        index = b.op(f"arith.select {larger}, {b.index(row)}, {best[0]} : index")
+        return [index, s.select(larger, magnitude, best[1])]
+
+    start = [b.index(k), s.op("math.absf", b.load(matrix, place(k, k)))]
+    return b.reduce(b.add(k, 1), size, 1, start, ["index", s.type], better)[0]
+
+
+def _matrix_bytes(op: Any) -> int:
+    size = op.x.type.shape[-1]
+    return 8 * size * size
+
+
+WHOLE["nn.det"] = Whole(lambda sizes, op: sizes.shape(op.y), _det, _matrix_bytes)

@@ -208,23 +208,21 @@ class TestNormalizations:
         y = run("BatchNormalization", x, f32([3]), f32([1]), f32([0.5]), f32([1]), epsilon=0.0)
         np.testing.assert_array_equal(y, [[[-6.5, 11.5]], [[-0.5, 2.5]]])
 
-    @pytest.mark.parametrize(
-        ("attributes", "outputs"), [({"training_mode": 1}, 3), ({}, 3), ({"training_mode": 1}, 1)]
-    )
-    def test_batch_norm_in_training_is_refused(self, attributes, outputs):
+    @pytest.mark.parametrize("opset", [9, 17])
+    def test_outputs_of_training_without_the_mode_are_refused(self, opset):
         one = f32([1])
         with pytest.raises(CompileError) as caught:
-            run(
-                "BatchNormalization",
-                arange(1, 1, 2),
-                one,
-                one,
-                one,
-                one,
-                outputs=outputs,
-                **attributes,
-            )
+            run("BatchNormalization", arange(1, 1, 2), one, one, one, one, opset=opset, outputs=3)
         assert caught.value.code == "XC1006"
+
+    def test_batch_norm_in_training_uses_and_moves_the_statistics(self):
+        x = f32([[[1, 3]], [[5, 7]]])  # mean 4, variance 5
+        y, mean, variance = run(
+            "BatchNormalization", x, f32([2]), f32([1]), f32([0]), f32([1]),
+            outputs=3, training_mode=1, epsilon=4.0, momentum=0.5,
+        )  # fmt: skip
+        np.testing.assert_allclose(y.reshape(-1), [-1, 1 / 3, 5 / 3, 3], 1e-6)
+        assert (mean.tolist(), variance.tolist()) == ([2], [3])
 
     def test_batch_norm_of_other_channels_is_refused(self):
         one = f32([1])

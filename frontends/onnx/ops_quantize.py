@@ -1,0 +1,174 @@
+"""Quantization and integer arithmetic: everything is exact in int32, and rounded once behind it."""
+
+from typing import Any
+
+import numpy as np
+
+from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.quantize import Dequantize, Quantize
+from xcompile.dialects.nn.reduce import ReduceMax, ReduceMin
+from xcompile.frontends.onnx.composition import Composition
+from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.ops_conv import conv_fields, static_sizes
+from xcompile.frontends.onnx.registry import onnx_op
+from xcompile.frontends.onnx.tensors import dtype_name
+
+
+def _granularity(node: NodeContext, *positions: int) -> dict[str, Any]:
+    """Scale, zero point, axis and block; a vector of one element counts as one number."""
+    c = Composition(node)
+    block = node.attr("block_size", 0)
+    found: list[Value | None] = []
+    for position in positions:
+        value = node.optional(position)
+        if value is not None and not block and _is_one(value):
+            value = c.reshape(value, ())
+        found.append(value)
+    scale, zero_point = found
+    assert scale is not None
+    axis = node.attr("axis", 1)
+    if block or rank_of(scale):
+        axis = node.axis(axis if node.rank(0) > 1 or block else 0, node.rank(0))
+    return {"scale": scale, "zero_point": zero_point, "axis": axis, "block": block}
+
+
+def _is_one(value: Value) -> bool:
+    return static_sizes(value) == [1]
+
+
+def _dtype_attribute(node: NodeContext, name: str, default: str) -> str:
+    code = node.attr(name, 0)
+    return dtype_name(code, f"the result of {node.op_type}") if code else default
+
+
+@onnx_op("QuantizeLinear")
+def quantize_linear(node: NodeContext) -> list[Value]:
+    scale_dtype = node.dtype(1)
+    to = node.dtype(2) if node.has_input(2) else _dtype_attribute(node, "output_dtype", "ui8")
+    made = node.make(
+        Quantize,
+        x=node.input(0),
+        **_granularity(node, 1, 2),
+        to=to,
+        precision=_dtype_attribute(node, "precision", _float_of(scale_dtype)),
+        saturate=bool(node.attr("saturate", 1)),
+    )
+    return [made.y]
+
+
+def _float_of(dtype: str) -> str:
+    """The type in which a quotient by a scale of this type is taken."""
+    return dtype if dtype in ("f16", "bf16", "f64") else "f32"
+
+
+@onnx_op("DequantizeLinear")
+def dequantize_linear(node: NodeContext) -> list[Value]:
+    to = _dtype_attribute(node, "output_dtype", _float_of(node.dtype(1)))
+    made = node.make(Dequantize, x=node.input(0), **_granularity(node, 1, 2), to=to)
+    return [made.y]
+
+
+@onnx_op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(node: NodeContext) -> list[Value]:
+    """To uint8 over the range of all elements and 0; where that is only 0 the scale is 1."""
+    c, x = Composition(node), node.input(0)
+    axes = range(node.rank(0))
+    low = c.minimum(c.reduce(ReduceMin, x, axes, keepdims=False), 0.0)
+    high = c.maximum(c.reduce(ReduceMax, x, axes, keepdims=False), 0.0)
+    step = c.div(c.sub(high, low), 255.0)
+    scale = c.where(c.equal(step, 0.0), 1.0, step)
+    zero_point = node.make(Quantize, x=c.sub(0.0, low), scale=scale, zero_point=None, to="ui8").y
+    y = node.make(Quantize, x=x, scale=scale, zero_point=zero_point, to="ui8").y
+    return [y, scale, zero_point]
+
+
+# -- integer products -----------------------------------------------------------------------------
+
+
+def _shifted(c: Composition, x: Value, zero_point: Value | None) -> Value:
+    """`x - zero_point` in int32; the zero point broadcasts."""
+    wide = c.cast(x, "i32")
+    return wide if zero_point is None else c.sub(wide, c.cast(zero_point, "i32"))
+
+
+def _of_rows(c: Composition, value: Value | None, matrix: Value) -> Value | None:
+    """A scale or zero point of the left matrix: a vector has an element for each row."""
+    if value is None or rank_of(value) != 1 or _is_one(value) or rank_of(matrix) < 2:
+        return value
+    return c.unsqueeze(value, 1)
+
+
+def _integer_matmul(node: NodeContext, b: int, zeros: tuple[int, int]) -> Value:
+    c = Composition(node)
+    left = _shifted(c, node.input(0), _of_rows(c, node.optional(zeros[0]), node.input(0)))
+    return c.matmul(left, _shifted(c, node.input(b), node.optional(zeros[1])))
+
+
+@onnx_op("MatMulInteger", since=10)
+def matmul_integer(node: NodeContext) -> list[Value]:
+    return [_integer_matmul(node, 1, (2, 3))]
+
+
+@onnx_op("QLinearMatMul", since=10)
+def qlinear_matmul(node: NodeContext) -> list[Value]:
+    c = Composition(node)
+    total = _integer_matmul(node, 3, (2, 5))
+    rows = _of_rows(c, node.input(1), node.input(0))
+    assert rows is not None
+    return [_requantized(c, total, (rows, node.input(4)), node.input(6), node.input(7))]
+
+
+def _requantized(
+    c: Composition, total: Value, scales: tuple[Value, Value], scale: Value, zero_point: Value
+) -> Value:
+    """int32 sums as the result's type: one multiplication by a float32 factor, rounded half to even.
+
+    Scales of 16 bits are exact in float32, where the factor `a_scale·b_scale / y_scale` is rounded.
+    """
+    a, b, y = (c.cast(v, "f32") for v in (*scales, scale))
+    factor = c.div(c.mul(a, b), y)
+    scaled = c.mul(c.cast(total, "f32"), factor)
+    if _is_one(zero_point):
+        zero_point = c.reshape(zero_point, ())
+    one = c.constant(np.ones((), np.float32))
+    dtype = dtype_of(zero_point)
+    return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, to=dtype)
+
+
+def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
+    """Padding adds cells that equal the zero point."""
+    c = Composition(node)
+    rank = node.rank(w)
+    zero = node.optional(zeros[1])
+    if zero is not None and rank_of(zero) == 1:
+        zero = c.reshape(zero, (-1, *[1] * (rank - 1)))
+    data = _shifted(c, node.input(0), _scalar(c, node.optional(zeros[0])))
+    weights = _shifted(c, node.input(w), zero)
+    return node.make(Conv, x=data, w=weights, bias=None, **conv_fields(node, w)).y
+
+
+def _scalar(c: Composition, value: Value | None) -> Value | None:
+    return c.reshape(value, ()) if value is not None and rank_of(value) else value
+
+
+@onnx_op("ConvInteger", since=10)
+def conv_integer(node: NodeContext) -> list[Value]:
+    return [_integer_conv(node, 1, (2, 3))]
+
+
+@onnx_op("QLinearConv", since=10)
+def qlinear_conv(node: NodeContext) -> list[Value]:
+    c = Composition(node)
+    total = _integer_conv(node, 3, (2, 5))
+    rank = node.rank(0)
+
+    def channels(value: Value) -> Value:
+        return c.per_channel(value, rank) if rank_of(value) else value
+
+    if node.has_input(8):
+        total = c.add(total, channels(node.input(8)))
+    x_scale, y_scale, zero_point = (_scalar(c, node.input(i)) for i in (1, 6, 7))
+    assert x_scale is not None and y_scale is not None and zero_point is not None
+    return [_requantized(c, total, (x_scale, channels(node.input(4))), y_scale, zero_point)]

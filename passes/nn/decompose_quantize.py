@@ -1,0 +1,91 @@
+"""nn-decompose-quantize: quantization as arithmetic, which fuses with what is around it."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xcompile.compiler.ir.dtypes import is_float
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.passes import PatternPass
+from xcompile.compiler.ir.rewrite import Pattern, Rewriter
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.quantize import Dequantize, Quantization, Quantize, limits
+from xcompile.dialects.nn.unary import Cast, Round
+from xcompile.passes.nn.expression import Expression
+
+
+def _spread(e: Expression, op: Quantization, value: Value) -> Value:
+    """A scale or zero point so that it broadcasts to the operand."""
+    if op.per_tensor(value):
+        return value
+    rank = rank_of(op.x)
+    axis = op.axis % max(rank, 1)
+    if op.block:
+        places = e.div(e.range(e.size(op.x, axis)), op.block)
+        return e.gather(value, places, axis)
+    return e.reshape(value, (-1, *[1] * (rank - 1 - axis))) if rank else e.reshape(value, ())
+
+
+class QuantizeOfParts(Pattern[Quantize]):
+    """Divide, round, clip, convert, add the zero point: the clip is in floats, so that nothing overflows.
+
+        %0 = "nn.quantize"(%x, %scale, %zero) {to = "ui8"}
+    ->
+        %0 = "nn.div"(%x, %scale)
+        %1 = "nn.round"(%0)
+        %2 = "nn.maximum"(%1, %least)
+        %3 = "nn.minimum"(%2, %most)
+        %4 = "nn.cast"(%3) {to = "i32"}
+        %5 = "nn.add"(%4, %zero32)
+        %6 = "nn.cast"(%5) {to = "ui8"}
+    """
+
+    def rewrite(self, op: Quantize, rewriter: Rewriter) -> None:
+        e = Expression(rewriter)
+        x, scale = (e.cast(v, op.precision) for v in (op.x, _spread(e, op, op.scale)))
+        quotient = e.div(x, scale)
+        if is_float(op.to):
+            made = rewriter.create(Cast, x=quotient, to=op.to, saturate=op.saturate)
+            rewriter.replace(op, made)
+            return
+        whole = e.unary(Round, e.widened(quotient))
+        least, most = limits(op.to)
+        if op.zero_point is None:
+            within = e.minimum(e.maximum(whole, least), most)
+            rewriter.replace(op, e.cast(within, op.to))
+            return
+        zero = e.cast(_spread(e, op, op.zero_point), "i32")
+        shift = e.cast(zero, dtype_of(whole))
+        within = e.minimum(e.maximum(whole, e.sub(least, shift)), e.sub(most, shift))
+        rewriter.replace(op, e.cast(e.add(e.cast(within, "i32"), zero), op.to))
+
+
+class DequantizeOfParts(Pattern[Dequantize]):
+    """Subtract the zero point in integers, convert, multiply.
+
+        %0 = "nn.dequantize"(%x, %scale, %zero) {to = "f32"}
+    ->
+        %0 = "nn.cast"(%x) {to = "i32"}
+        %1 = "nn.sub"(%0, %zero32)
+        %2 = "nn.cast"(%1) {to = "f32"}
+        %3 = "nn.mul"(%2, %scale)
+    """
+
+    def rewrite(self, op: Dequantize, rewriter: Rewriter) -> None:
+        e = Expression(rewriter)
+        wide = "f64" if op.to == "f64" else "f32"
+        x = op.x
+        if op.zero_point is not None and not is_float(dtype_of(x)):
+            x = e.sub(e.cast(x, "i32"), e.cast(_spread(e, op, op.zero_point), "i32"))
+        x = e.cast(x, wide)
+        if op.zero_point is not None and is_float(dtype_of(op.x)):
+            x = e.sub(x, e.cast(_spread(e, op, op.zero_point), wide))
+        scaled = e.mul(x, e.cast(_spread(e, op, op.scale), wide))
+        rewriter.replace(op, e.cast(scaled, op.to))
+
+
+@dataclass(frozen=True)
+class DecomposeQuantize(PatternPass):
+    """Write quantization as arithmetic."""
+
+    NAME: ClassVar[str] = "nn-decompose-quantize"
+    PATTERNS: ClassVar = (QuantizeOfParts, DequantizeOfParts)
