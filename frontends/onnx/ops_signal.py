@@ -78,10 +78,14 @@ def transformed(
     axis: int,
     length: Value | None,
     *,
+    known: int | None = None,
     inverse: bool = False,
     onesided: bool = False,
 ) -> Value:
-    """The transform of `x` [..., 1 or 2] along `axis`; `length` is that of the axis where it is None."""
+    """The transform of `x` [..., 1 or 2] along `axis`; `length` is that of the axis where it is None.
+
+    `known` is the length where that is a constant.
+    """
     c, rank = Composition(node), rank_of(x)
     width = static_sizes(x)[-1]
     if width not in (1, 2, None) or not 0 <= axis < rank - 1:
@@ -90,15 +94,11 @@ def transformed(
         raise node.error("XC2007", "a one-sided transform of a complex signal")
     folded = onesided and inverse
     size = static_sizes(x)[axis]
-    known = size if length is None else None
     if length is None:
-        length = c.size(x, axis)
+        length, known = c.size(x, axis), size
         if folded:
             length = c.mul(c.sub(length, 1), 2)
             known = None if known is None else 2 * (known - 1)
-    else:
-        found = node.values.constant_of(length)
-        known = None if found is None else int(found.reshape(()))
     order = [i for i in range(rank - 1) if i != axis] + [axis]
     count = 1 if width == 1 or (onesided and not inverse) else 2
     parts = [c.transpose(_part(c, x, i), order) for i in range(count)]
@@ -149,11 +149,13 @@ def dft(node: NodeContext) -> list[Value]:
 def _dft(node: NodeContext, axis: int) -> list[Value]:
     c = Composition(node)
     length = _scalar(c, node.input(1)) if node.has_input(1) else None
+    stated = node.const_ints(1)
     made = transformed(
         node,
         node.input(0),
         node.axis(axis, node.rank(0)),
         length,
+        known=stated[0] if stated else None,
         inverse=bool(node.attr("inverse", 0)),
         onesided=bool(node.attr("onesided", 0)),
     )

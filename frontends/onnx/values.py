@@ -80,10 +80,6 @@ class Values:
         self._arrays[number] = array
         return array
 
-    def constant_of(self, value: Value) -> np.ndarray | None:
-        """The elements of a value that is a constant, else None."""
-        return self._const_array(value)
-
     def _const_array(self, value: Value) -> np.ndarray | None:
         if isinstance(value.owner, ir.Block):
             return None
