@@ -18,6 +18,7 @@ from torch_mlir import ir
 from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, identity, op_class, view
+from xcompile.compiler.ir.regions import parent, uses_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.trace import TRACE
 
@@ -176,10 +177,11 @@ class Rewriter:
         self._alive(op.operation)
         return ir.InsertionPoint(op.operation)
 
-    def replace(self, op: Op, by: Op | Value | Sequence[Value]) -> None:
+    def replace(self, op: Op, by: Op | Value | Sequence[Value | None]) -> None:
         """Make every user of the op's results use `by` instead, and erase the op.
 
         The replacements have the same dtype and rank; where sizes are known on one side only, a new op takes them over.
+        A result that nobody uses may be replaced by None.
 
         Raises:
             ValueError: their number or their types do not fit.
@@ -194,6 +196,8 @@ class Rewriter:
                 f"{op.NAME} has {len(results)} results, {len(values)} replacements were given"
             )
         for old, new in zip(results, values, strict=True):
+            if new is None:
+                continue
             self._usable(new)
             readers = users(old)
             self._match_types(old, new, readers)
@@ -207,10 +211,22 @@ class Rewriter:
         if any(True for r in op.results for _ in r.uses):
             raise ValueError(f"{op.NAME} is still used and can't be erased")
         self._touched += [
-            o.owner.operation for o in op.operands if not isinstance(o.owner, ir.Block)
+            o.owner.operation for o in uses_of(op.operation) if not isinstance(o.owner, ir.Block)
         ]
         self._gone.append(op.location)
         self._grave.bury(op.operation, self._by)
+        self.changed = True
+
+    def hoist(self, operations: Sequence[ir.Operation]) -> None:
+        """Move ops out of the root's regions, to before it, in order."""
+        assert self._root is not None
+        self._alive(self._root)
+        for operation in operations:
+            operation.move_before(self._root)
+        self._touched += [*operations, self._root]
+        around = parent(self._root)
+        if around is not None:
+            self._touched.append(around)
         self.changed = True
 
     def set_operand(self, op: Op, position: int, value: Value) -> None:

@@ -1,5 +1,6 @@
 """cse: merge ops that compute the same."""
 
+from collections import ChainMap
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,15 +28,15 @@ class CommonSubexpressions(Pass):
         stats, rewriter = RewriteStats(), Rewriter(module)
         for operation in module.module.body.operations:
             for region in operation.operation.regions:
-                _merge_region(region, {}, rewriter, stats)
+                _merge_region(region, ChainMap(), rewriter, stats)
         context.record(self.NAME, stats)
 
 
 def _merge_region(
-    region: ir.Region, outer: dict[Any, ir.Operation], rewriter: Rewriter, stats: RewriteStats
+    region: ir.Region, outer: ChainMap[Any, ir.Operation], rewriter: Rewriter, stats: RewriteStats
 ) -> None:
     for block in region.blocks:
-        known = dict(outer)
+        known = outer.new_child()
         for operation in [o.operation for o in block.operations]:
             for inner in operation.regions:
                 _merge_region(inner, known, rewriter, stats)

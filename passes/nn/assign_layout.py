@@ -10,7 +10,7 @@ Convolutions ask for blocked input and give blocked output; elementwise ops, poo
 concatenations keep the layout of their operands; everything else reads row-major memory.
 `nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
 two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
-the best of all choices.
+the best of all choices. Regions may use a value in either layout; what they yield is row-major.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, identity, view
 from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.ir.regions import nested
 from xcompile.compiler.support.dims import ceildiv, evaluate, product, symbols_of
 from xcompile.compiler.support.min_cut import Node, min_cut
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
@@ -68,7 +69,7 @@ class _Assignment:
         self._converted: dict[Value, Value] = {}
 
     def run(self) -> None:
-        operations = [o.operation for o in self._module.main.regions[0].blocks[0].operations]
+        operations = nested(self._module.main.operation)
         self._labels = self._labelled(operations)
         self._blocked = set()
         for operation in operations:
@@ -232,7 +233,7 @@ class _Assignment:
             made_type = tensor_type(
                 self._analysis.shape(value), dtype_of(value), self._layout if blocked else None
             )
-            with self._after(value):
+            with _after(value):
                 loc = (
                     value.owner.location
                     if not isinstance(value.owner, ir.Block)
@@ -242,9 +243,9 @@ class _Assignment:
             self._converted[value] = made.y
         return self._converted[value]
 
-    def _after(self, value: Value) -> ir.InsertionPoint:
-        """Just behind the op that makes the value."""
-        block = self._module.main.regions[0].blocks[0]
-        if isinstance(value.owner, ir.Block):
-            return ir.InsertionPoint.at_block_begin(block)
-        return ir.InsertionPoint.after(value.owner)
+
+def _after(value: Value) -> ir.InsertionPoint:
+    """Just behind the op that makes the value."""
+    if isinstance(value.owner, ir.Block):
+        return ir.InsertionPoint.at_block_begin(value.owner)
+    return ir.InsertionPoint.after(value.owner)

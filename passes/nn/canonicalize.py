@@ -20,6 +20,15 @@ from xcompile.passes.nn.canonical_arithmetic import (
     SubtractZero,
     Undone,
 )
+from xcompile.passes.nn.canonical_control import (
+    ConditionAlwaysHolds,
+    DecidedBranch,
+    HoistInvariant,
+    NoIteration,
+    OneIteration,
+    UnusedOfBranches,
+    UnusedOfLoop,
+)
 from xcompile.passes.nn.canonical_indices import (
     GatherElementsOfRows,
     GatherNdOfRows,
@@ -44,10 +53,19 @@ from xcompile.passes.nn.canonical_movement import (
 
 @dataclass(frozen=True)
 class Canonicalize(PatternPass):
-    """Remove ops that do nothing and pairs that undo each other; merge transposes, reshapes, casts and clips."""
+    """Remove ops that do nothing and pairs that undo each other; merge transposes, reshapes, casts and clips; decide
+    branches and move out of loops what does not change there.
+    """
 
     NAME: ClassVar[str] = "nn-canonicalize"
     PATTERNS: ClassVar = (
+        DecidedBranch,
+        UnusedOfBranches,
+        NoIteration,
+        OneIteration,
+        ConditionAlwaysHolds,
+        UnusedOfLoop,
+        HoistInvariant,
         AddZero,
         SubtractZero,
         MultiplyByOne,

@@ -14,6 +14,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import view
 from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.ir.regions import nested
 from xcompile.compiler.schedule import winograd
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
@@ -46,7 +47,7 @@ class ChooseWinograd(Pass):
             )
         mode: Any = self.mode
         analysis = ShapeAnalysis(module.main, module.input_shapes())
-        for operation in module.main.regions[0].blocks[0].operations:
+        for operation in nested(module.main.operation):
             op = view(operation)
             if isinstance(op, Conv):
                 edge = _edge(op, analysis, context.target, mode)

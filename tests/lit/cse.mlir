@@ -55,3 +55,28 @@ module @constants_are_merged {
     return %0, %1 : tensor<2xf32>, tensor<2xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @ops_in_regions_are_those_around_them_and_not_those_of_the_other_branch
+// CHECK: %[[R:.*]] = "nn.relu"(%arg1)
+// CHECK-NEXT: "nn.if"(%arg0) ({
+// CHECK-NEXT: %[[E:.*]] = "nn.exp"(%[[R]])
+// CHECK-NEXT: "nn.yield"(%[[R]], %[[E]])
+// CHECK: %[[OTHER:.*]] = "nn.exp"(%[[R]])
+// CHECK-NEXT: "nn.yield"(%[[OTHER]], %[[OTHER]])
+module @ops_in_regions_are_those_around_them_and_not_those_of_the_other_branch {
+  func.func @main(%c: tensor<i1>, %x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+    %0 = "nn.relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    %y, %z = "nn.if"(%c) ({
+      %1 = "nn.relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      %2 = "nn.exp"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+      "nn.yield"(%1, %2) : (tensor<4xf32>, tensor<4xf32>) -> ()
+    }, {
+      %3 = "nn.exp"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+      %4 = "nn.exp"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+      "nn.yield"(%3, %4) : (tensor<4xf32>, tensor<4xf32>) -> ()
+    }) : (tensor<i1>) -> (tensor<4xf32>, tensor<4xf32>)
+    return %y, %z : tensor<4xf32>, tensor<4xf32>
+  }
+}

@@ -103,3 +103,23 @@ module @an_index_out_of_range {
     return %2 : tensor<f32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @constants_in_regions_are_folded_and_control_flow_is_not
+// CHECK: "nn.if"(%arg0) ({
+// CHECK: %[[FIVE:.*]] = "nn.const"() {value = dense<5.000000e+00> : tensor<f32>}
+// CHECK-NEXT: "nn.yield"(%[[FIVE]])
+module @constants_in_regions_are_folded_and_control_flow_is_not {
+  func.func @main(%c: tensor<i1>) -> tensor<f32> {
+    %0 = "nn.const"() {value = dense<2.0> : tensor<f32>} : () -> tensor<f32>
+    %y = "nn.if"(%c) ({
+      %1 = "nn.const"() {value = dense<3.0> : tensor<f32>} : () -> tensor<f32>
+      %2 = "nn.add"(%0, %1) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "nn.yield"(%2) : (tensor<f32>) -> ()
+    }, {
+      "nn.yield"(%0) : (tensor<f32>) -> ()
+    }) : (tensor<i1>) -> tensor<f32>
+    return %y : tensor<f32>
+  }
+}
