@@ -73,8 +73,8 @@ def compare(
     Args:
         model: an ONNX model: a path, the bytes of a file, or a parsed model.
         request: what to compile for, this machine, and how. Plug-ins run in this process.
-        inputs: arrays by name or in order; what is missing is random, sizes that the model leaves open are 3. Or a
-            function that makes them from what the inputs are.
+        inputs: arrays by name or in order, or a function that makes them from what the inputs are; what is missing is
+            random.
         against: one of `AGAINST`.
         progress: told of what is being done.
         pool: workers to use.
@@ -94,7 +94,8 @@ def compare(
         stack.enter_context(module.context)
         stack.enter_context(ir.Location.unknown())
         workers = pool or stack.enter_context(worker_pool(request.options))
-        arrays = _complete(module, inputs(input_specs(module)) if callable(inputs) else inputs)
+        given = inputs(input_specs(module)) if callable(inputs) else inputs
+        arrays = _complete(module, given) if given else None
         return _Comparison(model, module, named, request, arrays, against, workers, progress).run()
 
 
@@ -105,7 +106,7 @@ class _Comparison:
         module: Module,
         named: _Named,
         request: Request,
-        inputs: Sequence[np.ndarray],
+        inputs: Sequence[np.ndarray] | None,
         against: str,
         pool: WorkerPool,
         progress: Progress | None,
@@ -114,7 +115,8 @@ class _Comparison:
         self._module = module
         self._named = named
         self._request = request
-        self._inputs = list(inputs)
+        self._given = inputs
+        self._inputs: list[np.ndarray] = []
         self._against = against
         self._pool = pool
         self._progress = progress
@@ -124,8 +126,9 @@ class _Comparison:
     def run(self) -> Report:
         module, request = self._module, self._request
         names, outputs = module.input_names(), module.output_names()
-        check = VerifyNumerics(self._inputs, stop=False)
+        check = VerifyNumerics(self._given, stop=False)
         recording = check.start(module, self._named.by_value())
+        self._inputs = recording.inputs
         self._tell("reference")
         self._expect(recording, outputs, dict(zip(names, self._inputs, strict=True)))
         watched = replace(request, instruments=(*request.instruments, check))
@@ -345,12 +348,10 @@ def _operations(module: Module) -> list[ir.Operation]:
     return [o.operation for o in module.main.regions[0].blocks[0].operations]
 
 
-def _complete(module: Module, given: Given | None) -> list[np.ndarray]:
+def _complete(module: Module, given: Given) -> list[np.ndarray]:
     """One array an input: what is given, and samples for the rest, of sizes that fit."""
     names = module.input_names()
-    if given is None:
-        given = {}
-    elif not isinstance(given, Mapping):
+    if not isinstance(given, Mapping):
         if len(given) > len(names):
             raise CompileError("XC5001", f"{len(given)} inputs for a model of {len(names)}")
         given = dict(zip(names, given, strict=False))

@@ -16,7 +16,7 @@ from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import Instrument, Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats
 from xcompile.compiler.numerics.recording import Fault, Recording
-from xcompile.compiler.numerics.samples import sample_inputs
+from xcompile.compiler.numerics.samples import larger_samples
 from xcompile.compiler.support.errors import CompileError
 
 _REWRITES_NAMED = 3
@@ -26,7 +26,7 @@ class VerifyNumerics(Instrument):
     """Ends the compile behind the first pass that changes what the model computes.
 
     Attributes:
-        inputs: the arguments of `@main`; `sample_inputs` when None.
+        inputs: the arguments of `@main`; samples on which it runs when None.
         stop: whether to end the compile; else what the passes did wrong is collected.
         found: the errors of passes, in the order of running.
         recording: the values of the model; None before the first pass.
@@ -44,9 +44,8 @@ class VerifyNumerics(Instrument):
     ) -> Recording:
         """Record the values of the module, which the model gives these names, unless that is done."""
         if self.recording is None or self.recording.module is not module:
-            inputs = sample_inputs(module) if self.inputs is None else self.inputs
-            self.recording = Recording(module, inputs)
-            self.recording.run(names)
+            given = larger_samples(module) if self.inputs is None else [self.inputs]
+            self.recording = _first_that_runs(module, given, names)
         return self.recording
 
     def before(self, pass_: Pass, module: Module, context: PassContext) -> None:
@@ -77,6 +76,28 @@ class VerifyNumerics(Instrument):
         self, pass_: Pass, module: Module, context: PassContext, error: CompileError
     ) -> None:
         self._catching.close()
+
+
+def _first_that_runs(
+    module: Module,
+    candidates: Iterable[Sequence[np.ndarray]],
+    names: Mapping[Value, tuple[str, ...]] | None,
+) -> Recording:
+    """A recording on the first inputs on which the model runs; the error of the last ones when it runs on none."""
+    failed: CompileError | None = None
+    for inputs in candidates:
+        recording = Recording(module, inputs)
+        try:
+            recording.run(names)
+        except CompileError as error:
+            failed = error
+        else:
+            return recording
+    assert failed is not None, "there are candidates"
+    failed.help = (
+        failed.help or "the model does not run on sample inputs: `xcompile diff` takes yours"
+    )
+    raise failed
 
 
 def _error(fault: Fault, done: RewriteStats | None) -> CompileError:

@@ -1,6 +1,6 @@
 """Arguments to run a model on when nobody gives any."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from xcompile.dialects.nn.base import dtype_of
 
 DEFAULT_SIZE = 3
 """What a size is that the model leaves open."""
+
+LARGER_SIZES = (16, 64, 320)
+"""What sizes of other axes than the first are when the model does not run on small ones."""
 
 
 def sample_inputs(
@@ -33,3 +36,13 @@ def sample_inputs(
         numbers = random.standard_normal(shape) if is_float(dtype) else random.integers(0, 2, shape)
         arrays.append(np.asarray(numbers).astype(DTYPES[dtype]))
     return arrays
+
+
+def larger_samples(module: Module) -> Iterator[list[np.ndarray]]:
+    """Sample inputs with open sizes of 3 and then larger; those of first axes, which are batches, stay 3."""
+    shapes = module.input_shapes()
+    batches = {name for shape in shapes for d in shape[:1] for name in symbols_of(d)}
+    others = {name for shape in shapes for d in shape[1:] for name in symbols_of(d)} - batches
+    yield sample_inputs(module)
+    for size in LARGER_SIZES if others else ():
+        yield sample_inputs(module, sizes=dict.fromkeys(others, size))

@@ -33,9 +33,10 @@ from xcompile.compiler.target.registry import targets
 from xcompile.dialects.kernel import Func
 from xcompile.dialects.nn.binary import Add, Mul, Sub
 from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.norm import LayerNorm
 from xcompile.dialects.nn.relayout import Relayout
-from xcompile.dialects.nn.unary import Abs, Neg, Relu
+from xcompile.dialects.nn.unary import Abs, Cast, Neg, Relu
 from xcompile.frontends.onnx.importer import import_onnx
 
 assert passes.PASSES
@@ -316,3 +317,25 @@ def test_opt_checks_each_module_of_a_text() -> None:
         f"{text}\n// -----\n{text}", "", "nn-canonicalize,cse", TARGET, verify_numerics=True
     )
     assert request.run().count("func.func @main") == 2
+
+
+def strided() -> Module:
+    """Needs images of at least 8×8."""
+    n = Network()
+    y = n("Conv", "x", n.weight(4, 3, 8, 8), strides=[4, 4])
+    model = n.model({"x": ("FLOAT", ["N", 3, "H", "W"])}, {y: ("FLOAT", None)})
+    return import_onnx(model, context=ir.Context.current)
+
+
+def test_sizes_grow_until_the_model_runs() -> None:
+    check = run(strided(), *pipeline("@graph"))
+    assert check.recording is not None
+    assert [x.shape for x in check.recording.inputs] == [(3, 3, 16, 16)]
+
+
+def test_a_model_that_runs_on_no_samples_is_one_error() -> None:
+    g = Graph((5,))
+    indices = g.make(Cast, x=g.make(Mul, a=g.inputs[0], b=np.float32(99)), to="i64")
+    module = g.done(g.make(Gather, x=g.const(np.arange(4)), indices=indices, axis=0))
+    with pytest.raises(CompileError, match=r"XC2011 .* \(help: the model does not run on sample"):
+        run(module, *pipeline("cse"))

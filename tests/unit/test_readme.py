@@ -13,7 +13,8 @@ from xcompile.compiler.cli.main import execute
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "docs" / "python_api.md")
+DEBUGGING = ROOT / "docs" / "debugging.md"
+PAGES = (README, ROOT / "docs" / "python_api.md", DEBUGGING)
 
 
 def blocks(language: str, page: Path = README) -> list[str]:
@@ -22,9 +23,9 @@ def blocks(language: str, page: Path = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
-    """The command lines of xcompile in the README."""
-    lines = "".join(blocks("sh")).splitlines()
+def commands(page: Path = README) -> list[str]:
+    """The command lines of xcompile in a page."""
+    lines = "".join(blocks("sh", page)).splitlines()
     return [line for line in lines if line.startswith("xcompile ")]
 
 
@@ -45,8 +46,8 @@ def test_the_python_blocks_run_one_after_the_other(folder: Path, page: Path) -> 
 
 def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert len(commands()) == 7
-    for line in commands():
+    assert (len(commands()), len(commands(DEBUGGING))) == (9, 4)
+    for line in (*commands(), *commands(DEBUGGING)):
         code = execute(shlex.split(line)[1:])
         assert code == 0 or (line == "xcompile doctor" and code == 1), line
     assert (folder / "results" / "scores.npy").exists()
