@@ -84,12 +84,14 @@ _ROWS = frozenset(
 
 PROLOGUE_OPERANDS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(sorted(_ROWS), (0,)),
+    "nn.cumsum": (0,),
     "nn.scatter_nd": (0, 2),
 }
 """Which operands of an anchor may be elementwise expressions, by position."""
 
 ALONE = frozenset(
-    {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.rnn", "nn.gru", "nn.lstm"}
+    {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.cumsum", "nn.det", "nn.rnn", "nn.gru",
+     "nn.lstm"}
 )  # fmt: skip
 """Anchors whose kernels end with them: they write their results where data says, or piece by piece."""
 

@@ -11,6 +11,7 @@ from xcompile.compiler.codegen.cpu import families
 from xcompile.compiler.codegen.cpu.pull import PARTS, PULLS
 from xcompile.compiler.codegen.cpu.whole import WHOLE
 from xcompile.dialects.nn.base import nn
+from xcompile.dialects.nn.kinds import ALONE
 from xcompile.dialects.nn.numeric import convert
 
 OF_A_FAMILY = {"nn.scatter_nd"}
@@ -22,6 +23,7 @@ def test_every_op_can_be_computed_by_a_kernel_of_last_resort():
     assert families.FAMILIES
     lowered = PULLS.keys() | PARTS.keys() | WHOLE.keys()
     missing = {op.NAME for op in nn.ops.values()} - lowered
+    assert WHOLE.keys() <= ALONE
     assert missing - OF_A_FAMILY == SIZE_OF_THE_RESULT_IS_DATA | KNOWN_WHEN_COMPILED
 
 
@@ -37,7 +39,7 @@ def _families(op, *shapes, constants=(), **attributes):
 
 
 def test_kernels_that_loop_for_each_element_are_called_fallback():
-    assert _families("CumSum", (3, 4), constants=[np.array(1)]) == {"fallback"}
+    assert _families("CumSum", (3, 4), constants=[np.array(1)]) == {"scan"}
     assert _families(
         "Resize", (1, 1, 4), constants=[np.zeros(0, "f4"), np.array([1, 1, 2], "f4")]
     ) == {"fallback"}

@@ -96,3 +96,18 @@ def test_a_weight_that_is_read_twice_is_not_stored_for_one_reader():
     made = compiled(nodes, {"x": ("float32", [3, 3])}, ["y"], {"w": w})
     x = np.eye(3, dtype=np.float32)
     np.testing.assert_array_equal(made.executable.run({"x": x})["y"], w + w)
+
+
+def test_updates_of_runs_over_several_axes_are_computed_in_the_kernel():
+    nodes = [
+        helper.make_node("Add", ["u", "c"], ["updates"]),
+        helper.make_node("ScatterND", ["x", "rows", "updates"], ["y"], reduction="add"),
+    ]
+    shapes = {"x": ("float32", [4, 3, 21]), "u": ("float32", [2, 3, 21])}
+    c = np.arange(3, dtype=np.float32).reshape(3, 1)
+    made = compiled(nodes, shapes, ["y"], {"c": c, "rows": np.array([[3], [1]])}, opset=18)
+    assert len(made.artifact.program.steps) == 1
+    x, u = np.zeros((4, 3, 21), np.float32), np.ones((2, 3, 21), np.float32)
+    y = made.executable.run({"x": x, "u": u})["y"]
+    np.testing.assert_array_equal(y[[3, 1]], u + c)
+    np.testing.assert_array_equal(y[[0, 2]], x[:2])

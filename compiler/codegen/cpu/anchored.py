@@ -88,9 +88,24 @@ def driven(flat: Coordinate, sizes: Sequence[Dim]) -> list[Coordinate]:
 
     Those of length 1 stay at 0, where operands that broadcast have them; offsets are linear, so the place is the same.
     """
+    if not sizes:
+        return []
     longer = [axis for axis, size in enumerate(sizes) if size != 1]
     driver = longer[-1] if longer else len(sizes) - 1
     return [flat if axis == driver else 0 for axis in range(len(sizes))]
+
+
+def read_places(
+    kernel: Kernel, op: Op, pull: Pull, flat: Coordinate, sizes: Shape
+) -> list[Coordinate]:
+    """Coordinates on the neighbouring axes of an operand of the anchor, from the flat index over them.
+
+    Operands that are arguments are contiguous, so that one axis can stand for all.
+    """
+    computed = any(o != op and o.NAME != "kernel.dims" for o in kernel.ops)
+    if len(sizes) > 1 and computed:
+        return pull.coordinates.unflatten(flat, [pull.dim(d) for d in sizes])
+    return driven(flat, sizes)
 
 
 def _through_transpositions(root: Tensor, places: list[Coordinate]) -> list[Coordinate]:

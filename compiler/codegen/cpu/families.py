@@ -8,6 +8,7 @@ from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu import norm_elements as _norms
+from xcompile.compiler.codegen.cpu import order as _order
 from xcompile.compiler.codegen.cpu import position_elements as _positions
 from xcompile.compiler.codegen.cpu import recurrent as _recurrent
 from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
@@ -28,6 +29,7 @@ from xcompile.compiler.codegen.cpu.images import (
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
+from xcompile.compiler.codegen.cpu.scans import ScanFamily
 from xcompile.compiler.codegen.cpu.scatters import ScatterFamily
 from xcompile.compiler.codegen.cpu.transposed import ConvTransposePlan
 from xcompile.compiler.codegen.job import EmittedKernel
@@ -48,6 +50,7 @@ assert (
     and _movement
     and _nn
     and _norms
+    and _order
     and _positions
     and _recurrent
     and _reductions
@@ -67,6 +70,7 @@ FAMILIES: list[Family] = [
     AttentionFamily(),
     RecurrentFamily(),
     RowFamily(),
+    ScanFamily(),
     ScatterFamily(),
     MapFamily(),
     FallbackFamily(),

@@ -7,7 +7,7 @@ the order of the updates, on any number of threads. An index outside the tensor 
 from collections.abc import Callable
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.anchored import driven
+from xcompile.compiler.codegen.cpu.anchored import driven, read_places
 from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.builder import Value as Register
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
@@ -97,9 +97,9 @@ class ScatterPlan:
         pull, op = slices.pull, self.op
 
         def copy(outer: list[Index]) -> None:
-            def move(inner: list[Coordinate]) -> None:
-                at = [*outer, *inner]
-                pull.store(slices.results[0], pull.value(op.x, at), at)
+            def move(flat: Coordinate) -> None:
+                x = pull.value(op.x, [*outer, *self._read(pull, flat)])
+                pull.store(slices.results[0], x, [*outer, *driven(flat, self._inner)])
 
             self._along(pull, low, high, move)
 
@@ -117,8 +117,9 @@ class ScatterPlan:
                 outer.append(place)
                 inside = slices.both(inside, fits)
 
-            def join(inner: list[Coordinate]) -> None:
-                write_joined(slices, op, [*outer, *inner], pull.value(op.updates, [*ks, *inner]))
+            def join(flat: Coordinate) -> None:
+                new = pull.value(op.updates, [*ks, *self._read(pull, flat)])
+                write_joined(slices, op, [*outer, *driven(flat, self._inner)], new)
 
             with b.when(inside), pull.scope():
                 self._along(pull, low, high, join)
@@ -126,26 +127,21 @@ class ScatterPlan:
         slices.loops(pull.shape(op.indices)[:-1], update)
 
     def _along(
-        self, pull: Pull, low: Index, high: Index, body: Callable[[list[Coordinate]], None]
+        self, pull: Pull, low: Index, high: Index, body: Callable[[Coordinate], None]
     ) -> None:
-        """Call `body` with the coordinates of whole vectors of a run, then of a masked one."""
+        """Call `body` with the flat places of whole vectors of a run, then of a masked one."""
         b, lanes = pull.b, self.schedule.lanes
         if not lanes:
             with b.loop(low, high) as column, pull.scope():
-                body(self._coordinates(pull, column))
+                body(column)
             return
         whole = b.sub(high, b.rem(b.sub(high, low), lanes))
         with b.loop(low, whole, lanes) as column, pull.scope():
-            body(self._coordinates(pull, Lane(column, lanes)))
+            body(Lane(column, lanes))
         if whole != high:
             mask = b.tail_mask(b.sub(high, whole), lanes)
             with b.when(b.compare("slt", whole, high)), pull.masked(mask):
-                body(self._coordinates(pull, Lane(whole, lanes)))
+                body(Lane(whole, lanes))
 
-    def _coordinates(self, pull: Pull, flat: Coordinate) -> list[Coordinate]:
-        """Coordinates on the axes of a run."""
-        if not self._inner:
-            return []
-        if len(self._inner) == 1 or len(self.kernel.ops) == 1:
-            return driven(flat, self._inner)  # operands are contiguous: offsets are linear
-        return pull.coordinates.unflatten(flat, [pull.dim(d) for d in self._inner])
+    def _read(self, pull: Pull, flat: Coordinate) -> list[Coordinate]:
+        return read_places(self.kernel, self.op, pull, flat, self._inner)

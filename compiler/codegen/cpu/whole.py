@@ -173,7 +173,8 @@ def write_joined(slices: Slices, op: Any, at: Sequence[Coordinate], new: Value) 
     pull.store(result, _combine(slices, op, old, new), at)
 
 
-def _without_axis(sizes: Sizes, op: Any) -> Shape:
+def without_axis(sizes: Sizes, op: Any) -> Shape:
+    """The sizes of an op's operand but for the one of its axis: a slice is a row along the axis."""
     shape = sizes.shape(op.x)
     axis = op.axis % len(shape)
     return (*shape[:axis], *shape[axis + 1 :])
@@ -204,7 +205,7 @@ def _scatter_elements(slices: Slices, op: Any, at: list[Index]) -> None:
         slices.loops([counts[axis]], update)
 
 
-WHOLE["nn.scatter_elements"] = Whole(_without_axis, _scatter_elements)
+WHOLE["nn.scatter_elements"] = Whole(without_axis, _scatter_elements)
 
 
 def _max_unpool(slices: Slices, op: Any, at: list[Index]) -> None:
@@ -238,71 +239,6 @@ def _one(sizes: Sizes, op: Any) -> Shape:
 
 
 WHOLE["nn.max_unpool"] = Whole(_one, _max_unpool)
-
-
-# -- order ----------------------------------------------------------------------------------------
-
-
-def _topk(slices: Slices, op: Any, at: list[Index]) -> None:
-    """Insert each element into the sorted results if it comes before the last of them; -1 marks a free place."""
-    pull, b = slices.pull, slices.b
-    values, indices = slices.results
-    count, size = pull.shape(op.values)[op.axis], pull.shape(op.x)[op.axis]
-    last = b.sub(count, 1)
-
-    def here(k: Index) -> list[Index]:
-        return [*at[: op.axis], k, *at[op.axis :]]
-
-    def before(x: Value, k: Index) -> Value:
-        """Whether x, which comes later in the input, comes before the k-th result."""
-        free = b.op(f"arith.cmpi slt, {pull.load(indices, here(k))}, {b.int_constant(0)} : i64")
-        return b.binary("arith.ori", free, _precedes(b, op, x, pull.load(values, here(k))), 0, "i1")
-
-    def insert(x: Value, origin: Index) -> None:
-        with b.loop(0, count) as step, pull.scope():
-            k = b.sub(last, step)
-            left = b.max(b.sub(k, 1), 0)
-            first = b.compare("sgt", k, 0)
-            first = b.int_constant(int(first), "i1") if isinstance(first, bool) else first
-            moves = b.binary("arith.andi", first, before(x, left), 0, "i1")
-
-            def move() -> None:
-                pull.store(values, pull.load(values, here(left)), here(k))
-                pull.store(indices, pull.load(indices, here(left)), here(k))
-
-            def put() -> None:
-                with b.when(before(x, k)):
-                    pull.store(values, x, here(k))
-                    pull.store(indices, pull.as_integer(origin, "i64"), here(k))
-
-            b.either(moves, move, put)
-
-    def offer(ks: list[Index]) -> None:
-        x = pull.value(op.x, here(ks[0]))
-        with b.when(before(x, last)):
-            insert(x, ks[0])
-
-    slices.loops([count], lambda ks: pull.store(indices, b.int_constant(-1), here(ks[0])))
-    with b.when(b.compare("sgt", count, 0)):
-        slices.loops([size], offer)
-
-
-def _precedes(b: Builder, op: Any, x: Value, other: Value) -> Value:
-    """Whether x is strictly before the other in the order of topk, in which NaN is greatest."""
-    dtype = dtype_of(op.x)
-    s = Scalars(b, 0, wide(dtype))
-    x, other = (convert(b, v, dtype, s.dtype, 0) for v in (x, other))
-    greater, less = (x, other) if op.largest else (other, x)
-    strictly = s.compare("gt", greater, less)
-    if not s.float:
-        return strictly
-    nan = b.binary(
-        "arith.andi", s.compare("ne", greater, greater), s.compare("eq", less, less), 0, "i1"
-    )
-    return b.binary("arith.ori", strictly, nan, 0, "i1")
-
-
-WHOLE["nn.topk"] = Whole(_without_axis, _topk)
 
 
 # -- linear algebra -------------------------------------------------------------------------------
