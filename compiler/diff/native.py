@@ -12,9 +12,8 @@ import numpy as np
 from xcompile.compiler.codegen.cpu.families import plan
 from xcompile.compiler.codegen.cpu.family import Kernel, Plan, Preparation
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.job import Job
+from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.loader import LoadedObjects
-from xcompile.compiler.codegen.program.build import machine_of
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
@@ -82,7 +81,7 @@ class NativeKernel:
         digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
         symbol = f"xk_{family.replace('-', '_')}_{digest}"
         return Job(
-            "xcompile.compiler.codegen.cpu.families:emit", {**payload, "symbol": symbol}, machine_of(self._target),
+            "xcompile.compiler.codegen.cpu.families:emit", {**payload, "symbol": symbol}, MachineSpec.of(self._target),
             kernel=self.func.sym_name,
         )  # fmt: skip
 

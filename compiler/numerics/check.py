@@ -102,7 +102,7 @@ def _first_that_runs(
 
 def _error(fault: Fault, done: RewriteStats | None) -> CompileError:
     rewrites = _rewrites(fault.nodes, done)
-    by = f"; rewrites there: {rewrites}" if rewrites else ""
+    by = f"; rewrites: {rewrites}" if rewrites else ""
     return CompileError(
         "XC3008", f"the pass changed what the model computes: a value {fault.text}{by}",
         node=" + ".join(fault.nodes) or None, help="the fault is the pass's, not the model's",
@@ -110,11 +110,12 @@ def _error(fault: Fault, done: RewriteStats | None) -> CompileError:
 
 
 def _rewrites(nodes: Iterable[str], done: RewriteStats | None) -> str:
-    """The patterns that fired at these model nodes, the most frequent first."""
+    """The patterns that fired at these model nodes, the most frequent first; all when none did, as inside a branch."""
     if done is None:
         return ""
     wanted = set(nodes)
     fired = Counter(
         pattern for pattern, at in done.fired_at if wanted.intersection(at.split(" + "))
     )
+    fired = fired or done.fired
     return ", ".join(f"{name} ({count}×)" for name, count in fired.most_common(_REWRITES_NAMED))

@@ -129,7 +129,7 @@ def test_the_command_fails_when_something_is_wrong(tmp_path, capsys, monkeypatch
     assert execute(["diff", str(path), "--passes", "+after(nn-fuse-layer-norm):wrong"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("wrong: pass wrong at 'LayerNormalization_0': a value differs by ")
-    assert last.endswith("rewrites there: WrongEpsilon (1×)")
+    assert last.endswith("rewrites: WrongEpsilon (1×)")
 
 
 # -- the page ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.e2e.networks import Network, residual_network
 from tests.numerics.graphs import Graph
@@ -164,7 +165,7 @@ def network() -> Module:
 def test_a_pass_that_changes_the_results_is_named() -> None:
     text = fault(chain(), *pipeline("nn-canonicalize"), planted(ReluToAbs))
     assert "(help: the fault is the pass's" in text
-    assert "rewrites there: ReluToAbs (1×), at node 'n2', in pass 'wrong'" in text
+    assert "rewrites: ReluToAbs (1×), at node 'n2', in pass 'wrong'" in text
 
 
 @pytest.mark.parametrize(
@@ -339,3 +340,38 @@ def test_a_model_that_runs_on_no_samples_is_one_error() -> None:
     module = g.done(g.make(Gather, x=g.const(np.arange(4)), indices=indices, axis=0))
     with pytest.raises(CompileError, match=r"XC2011 .* \(help: the model does not run on sample"):
         run(module, *pipeline("cse"))
+
+
+def branches() -> Module:
+    """Branches: a difference, and a relu."""
+    sub = helper.make_node("Sub", ["h", "x"], ["t"], name="inner")
+    relu = helper.make_node("Relu", ["h"], ["e"], name="other")
+    then, other = (
+        helper.make_graph([node], "branch", [], [helper.make_tensor_value_info(name, 1, None)])
+        for node, name in ((sub, "t"), (relu, "e"))
+    )
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["h"], name="twice"),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0, name="sum"),
+        helper.make_node("Greater", ["sum", "limit"], ["large"], name="large"),
+        helper.make_node(
+            "If", ["large"], ["z"], then_branch=then, else_branch=other, name="choice"
+        ),
+        helper.make_node("Tanh", ["z"], ["y"], name="last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "branches",
+        [helper.make_tensor_value_info("x", 1, ["N", 4])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [helper.make_tensor("limit", 1, [], [-100.0])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return import_onnx(model, context=ir.Context.current)
+
+
+def test_branches_are_evaluated_as_a_whole() -> None:
+    run(branches(), *pipeline("@graph"))
+    text = fault(branches(), *pipeline("nn-canonicalize"), planted(SwapSub))
+    assert "rewrites: SwapSub (1×), at node 'choice', in pass 'wrong'" in text
