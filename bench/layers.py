@@ -1,6 +1,6 @@
 """How close the kernels of a model come to the machine's peak, launch by launch.
 
-    python -m bench.layers [resnet50|squeezenet|minilm] [--record FILE]
+    python -m bench.layers [NAME] [--record FILE]
 
 The peak is measured in the same run: a loop of independent fused multiply-adds. Winograd convolutions count the
 operations of the
@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import xcompile
 from bench import corpus
+from bench.entries import ENTRIES
 from bench.kernel_cases.winograd import multiply_add_peak
-from bench.models import CASES
 from xcompile.compiler.peak import Peak, measure_peak
 from xcompile.compiler.profile import Row, measure
 from xcompile.compiler.target.host import host_target
@@ -36,16 +34,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", nargs="?", default="resnet50", choices=list(CASES))
+    parser.add_argument("name", nargs="?", default="resnet50", choices=list(ENTRIES))
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
-    inputs = list(CASES[arguments.name][0]().values())
     target = host_target()
     model = xcompile.compile(corpus.model(arguments.name), threads=1)
+    feeds = ENTRIES[arguments.name](1)
+    inputs = [feeds[spec.name] for spec in model.artifact.manifest.inputs]
     reference = multiply_add_peak(target)
     for _ in range(20):
         reference.step()
-    profile = measure(model.artifact, [np.asarray(x) for x in inputs], repeats=15)
+    profile = measure(model.artifact, inputs, repeats=15)
     rows = profile.rows
     for _ in range(20):
         reference.step()

@@ -15,7 +15,7 @@ import numpy as np
 
 import xcompile
 from bench import corpus
-from bench.models import CASES
+from bench.entries import ENTRIES
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
@@ -115,7 +115,7 @@ def main() -> None:
     bare = resident(_BARE)
     rows: list[dict[str, object]] = []
     for name in arguments.names:
-        feeds = CASES[name][0]()
+        feeds = ENTRIES[name](1)
         model = xcompile.compile(corpus.model(name), threads=1)
         manifest, program = model.artifact.manifest, model.artifact.program
         sizes = program.bindings([x.shape for x in feeds.values()])

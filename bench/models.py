@@ -13,35 +13,24 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import corpus, inputs
+from bench import corpus
+from bench.entries import ENTRIES
 from bench.peers import ENGINES, Runner
 
 QUIET = 0.03
 """The share of the machine's CPU time that other processes may use in a round."""
 
 
-def image(name: str) -> Callable[[], Mapping[str, np.ndarray]]:
-    """What makes a smooth image, as the input of that name."""
-    return lambda: {name: inputs.smooth_images((1, 3, 224, 224), 1)}
-
-
-def tokens() -> Mapping[str, np.ndarray]:
-    """128 token ids, none of them masked."""
-    ids = inputs.token_ids((1, 128), 30000, 0).astype(np.int64)
-    return {"input_ids": ids, "attention_mask": np.ones((1, 128), np.int64)}
-
-
-CASES: dict[str, tuple[Callable[[], Mapping[str, np.ndarray]], tuple[str, ...]]] = {
-    "squeezenet": (image("data_0"), ("xcompile", "onnxruntime", "openvino", "mnn")),
-    "resnet50": (image("gpu_0/data_0"), ("xcompile", "onnxruntime", "openvino", "mnn")),
-    "minilm": (tokens, ("xcompile", "onnxruntime", "openvino")),
-}
+MNN = (
+    "pp-ocr-det", "pp-ocr-rec", "pp-ocr-cls", "orientation", "opennsfw", "ddddocr-det", "mlsd", *corpus.TOPOLOGIES,
+)  # fmt: skip
+"""Models that MNN converts and runs; they have one input of float32."""
 
 
 def foreign_time() -> tuple[float, float]:
@@ -96,10 +85,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", default=list(CASES))
+    parser.add_argument("names", nargs="*", default=list(ENTRIES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--engines", nargs="+")
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES))
     parser.add_argument(
         "--noisy", action="store_true", help="count every round, also on a busy machine"
     )
@@ -107,17 +96,29 @@ def main() -> None:
     arguments = parser.parse_args()
     records: list[dict[str, Any]] = []
     for name in arguments.names:
-        make, engines = CASES[name]
-        feeds, path = make(), corpus.model(name)
-        chosen = [e for e in engines if not arguments.engines or e in arguments.engines]
+        feeds, path = ENTRIES[name](1), corpus.model(name)
+        chosen = [e for e in arguments.engines if e != "mnn" or name in MNN]
         for threads in arguments.threads:
             records.append(
                 _row(name, path, feeds, chosen, threads, arguments.rounds, noisy=arguments.noisy)
             )
+    for threads in arguments.threads:
+        summarize([r for r in records if r["threads"] == threads], threads)
     if arguments.record:
         machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "cpu": _cpu_name()}
         arguments.record.write_text(
             json.dumps({"machine": machine, "rows": records}, indent=1) + "\n"
+        )
+
+
+def summarize(rows: Sequence[Mapping[str, Any]], threads: int) -> None:
+    """Print the geometric mean of the ratios to the best other engine, and the worst of them."""
+    ratios = {row["model"]: row["ratio"] for row in rows if row["ratio"] is not None}
+    if ratios:
+        worst = max(ratios, key=lambda name: ratios[name])
+        print(
+            f"{len(ratios)} models, threads {threads}: ours / best other, geometric mean "
+            f"{statistics.geometric_mean(ratios.values()):.2f}, worst {ratios[worst]:.2f} ({worst})"
         )
 
 
