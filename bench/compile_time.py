@@ -1,6 +1,9 @@
 """How long compiling takes, cold and warm, and how much memory all processes together need.
 
     python -m bench.compile_time [NAME ...] [--record FILE]
+    python -m bench.compile_time --scaling
+
+With `--scaling` made-up models of 1,000 and 8,000 ops are compiled instead, and what is printed is the ratio of the CPU times.
 
 Each figure is of a fresh process: cold with an empty cache, warm with the cache that the cold one left. Memory is
 the largest sum,
@@ -16,7 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import corpus
+import onnx
+
+from bench import corpus, large
+from bench.entries import ENTRIES
 
 _PROGRAM = (
     "import sys, time; start = time.perf_counter(); import xcompile; m = xcompile.compile(sys.argv[1]); "
@@ -63,14 +69,38 @@ def compile_once(model: Path, cache: Path) -> tuple[float, int]:
     return time.perf_counter() - start, most
 
 
+def scaling(kind: str) -> tuple[float, float]:
+    """CPU seconds of compiling a made-up model of 1,000 ops and one of 8,000, all processes together."""
+    found: list[float] = []
+    for count in (1000, 8000):
+        with tempfile.TemporaryDirectory() as scratch:
+            model = Path(scratch) / "model.onnx"
+            onnx.save(large.MODELS[kind](count), model)
+            before = os.times()
+            compile_once(model, Path(scratch) / "cold")
+            after = os.times()
+        spent = (after.children_user, after.children_system)
+        found.append(sum(spent) - before.children_user - before.children_system)
+    return found[0], found[1]
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", default=["squeezenet", "resnet50", "minilm"])
+    parser.add_argument("names", nargs="*", default=list(ENTRIES))
+    parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
+    if arguments.scaling:
+        for kind in large.MODELS:
+            small, big = scaling(kind)
+            print(
+                f"{kind}: 1,000 ops {small:.2f} s, 8,000 ops {big:.2f} s, ratio {big / small:.2f}",
+                flush=True,
+            )
+        return
     rows: list[dict[str, object]] = []
     for name in arguments.names:
         path = corpus.model(name)

@@ -6,14 +6,16 @@ With sizes known only at run time, tensors share *slots* (chosen on sample sizes
 large as its largest tensor, and offsets are sums of slots.
 """
 
-import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbol, symbols_of
+from xcompile.compiler.support.errors import CompileError
 
 ALIGNMENT = 64
+_MOST_BYTES = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,6 @@ class Life:
     size: Dim
     first: int
     last: int
-
-    @property
-    def steps(self) -> range:
-        """The steps during which it lives."""
-        return range(self.first, self.last + 1)
 
 
 def aligned(size: Dim) -> Dim:
@@ -58,41 +55,65 @@ def place(lives: Sequence[Life]) -> Layout:
     return _slots(lives)
 
 
+class _Placed:
+    """The lives of the tensors placed so far, with further columns of numbers, ordered by the first of these."""
+
+    def __init__(self, count: int, columns: int) -> None:
+        self._count = 0
+        self._first, self._last = np.empty(count, np.int64), np.empty(count, np.int64)
+        self._columns = [np.empty(count, np.int64) for _ in range(columns)]
+
+    def met(self, life: Life) -> list[np.ndarray]:
+        """The columns of the tensors that live while `life` does."""
+        n = self._count
+        met = (self._first[:n] <= life.last) & (self._last[:n] >= life.first)
+        return [column[:n][met] for column in self._columns]
+
+    def add(self, life: Life, *numbers: int) -> None:
+        n = self._count
+        at = int(np.searchsorted(self._columns[0][:n], numbers[0], side="right"))
+        columns = (self._first, self._last, *self._columns)
+        for column, number in zip(columns, (life.first, life.last, *numbers), strict=True):
+            column[at + 1 : n + 1] = column[at:n]
+            column[at] = number
+        self._count += 1
+
+
+def _by_size(lives: Sequence[Life], sizes: Sequence[int]) -> list[int]:
+    return sorted(range(len(lives)), key=lambda i: (-sizes[i], lives[i].first))
+
+
 def _pack(lives: Sequence[Life]) -> Layout:
     sizes = [_number(aligned(life.size)) for life in lives]
-    alive: dict[int, list[int]] = defaultdict(list)  # by step: the placed tensors that live then
-    born: dict[int, list[int]] = defaultdict(list)  # by step: those of them that begin to live then
-    offsets: dict[int, int] = {}
-    for i in sorted(range(len(lives)), key=lambda i: (-_number(lives[i].size), lives[i].first)):
-        steps = lives[i].steps
-        met = itertools.chain(alive[steps[0]], *(born[step] for step in steps[1:]))
-        taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in met)
-        at = 0
-        for low, high in taken:
-            if at + sizes[i] <= low:
-                break
-            at = max(at, high)
-        offsets[i] = at
-        born[steps[0]].append(i)
-        for step in steps:
-            alive[step].append(i)
-    total = max((offset + sizes[i] for i, offset in offsets.items()), default=0)
-    return Layout([offsets[i] for i in range(len(lives))], total)
+    if sum(sizes) >= _MOST_BYTES:
+        raise CompileError("XC2008", f"the tensors of the model have {sum(sizes)} bytes")
+    placed = _Placed(len(lives), 2)
+    offsets = [0] * len(lives)
+    for i in _by_size(lives, [_number(life.size) for life in lives]):
+        offsets[i] = _lowest_gap(*placed.met(lives[i]), sizes[i])
+        placed.add(lives[i], offsets[i], offsets[i] + sizes[i])
+    total = max((o + size for o, size in zip(offsets, sizes, strict=True)), default=0)
+    return Layout(list(offsets), total)
+
+
+def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
+    """The lowest offset with `size` free bytes, when the bytes from `low` (in rising order) to `high` are taken."""
+    ends = np.concatenate([[0], np.maximum.accumulate(high)])
+    starts = np.concatenate([low, [_MOST_BYTES]])
+    return int(ends[np.argmax(starts - ends >= size)])
 
 
 def _slots(lives: Sequence[Life]) -> Layout:
     sample = _sample(lives)
     sizes = [evaluate(life.size, sample) for life in lives]
+    placed = _Placed(len(lives), 1)
     slots: list[list[int]] = []
-    busy: list[set[int]] = []  # the steps at which each slot is taken
-    for i in sorted(range(len(lives)), key=lambda i: (-sizes[i], lives[i].first)):
-        steps = lives[i].steps
-        free = next((s for s, taken in enumerate(busy) if taken.isdisjoint(steps)), len(slots))
-        if free == len(slots):
-            slots.append([])
-            busy.append(set())
+    for i in _by_size(lives, sizes):
+        (taken,) = placed.met(lives[i])
+        free = _lowest_missing(taken)
+        slots += [[]] if free == len(slots) else []
         slots[free].append(i)
-        busy[free].update(steps)
+        placed.add(lives[i], free)
     offsets: dict[int, Dim] = {}
     definitions: list[tuple[str, Dim]] = []
 
@@ -108,6 +129,13 @@ def _slots(lives: Sequence[Life]) -> Layout:
             size = define(f"@{number}.{step}", maximum(size, other))
         at = define(f"@{number}", at + aligned(size))
     return Layout([offsets[i] for i in range(len(lives))], at, tuple(definitions))
+
+
+def _lowest_missing(numbers: np.ndarray) -> int:
+    """The lowest number from 0 on that is not among `numbers`."""
+    present = np.zeros(len(numbers) + 1, bool)
+    present[numbers[numbers < len(numbers)]] = True
+    return int(np.argmin(present))
 
 
 def _sample(lives: Sequence[Life]) -> Mapping[str, int]:

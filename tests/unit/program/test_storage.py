@@ -1,10 +1,14 @@
 """The arena planner, against a checker that knows only what overlapping means."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xcompile.compiler.codegen.program.storage import Life, place
 from xcompile.compiler.support.dims import evaluate, symbol
+from xcompile.compiler.support.errors import CompileError
 
 lives = st.lists(
     st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 8)).map(
@@ -74,3 +78,16 @@ def test_a_chain_of_equal_symbolic_tensors_takes_two_definitions():
     layout = place([Life(64 * symbol("N"), i, i + 1) for i in range(100)])
     assert [name for name, _ in layout.definitions] == ["@0", "@1"]
     assert set(layout.offsets) == {0, symbol("@0")}
+
+
+@pytest.mark.parametrize("size", [640, 640 * symbol("N")])
+def test_8000_tensors_that_all_live_at_once_are_placed_in_seconds(size):
+    start = time.process_time()
+    layout = place([Life(size, i, 8000) for i in range(8000)])
+    assert len(set(layout.offsets)) == 8000
+    assert time.process_time() - start < 8
+
+
+def test_more_bytes_than_there_are_addresses_are_refused():
+    with pytest.raises(CompileError, match="XC2008"):
+        place([Life(1 << 62, 0, 1), Life(1 << 62, 1, 2)])
