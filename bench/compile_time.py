@@ -3,7 +3,8 @@
     python -m bench.compile_time [NAME ...] [--record FILE]
     python -m bench.compile_time --scaling
 
-With `--scaling` made-up models of 1,000 and 8,000 ops are compiled instead, and what is printed is the ratio of the CPU times.
+With `--scaling` made-up models of 1,000 and 8,000 ops are compiled instead, and what is printed is the
+ratio of the CPU times.
 
 Each figure is of a fresh process: cold with an empty cache, warm with the cache that the cold one left. Memory is
 the largest sum,

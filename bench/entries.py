@@ -1,7 +1,7 @@
 """The models of the corpus with inputs for each, three sizes of those that have several.
 
-`ENTRIES[name](size)` makes the inputs by name; size 1 is the one that is timed. What has only one size gives other values
-for the sizes 2 and 3.
+`ENTRIES[name](size)` makes the inputs by name; size 1 is the one that is timed. What has only one size
+gives other values for the sizes 2 and 3.
 """
 
 from collections.abc import Callable, Mapping

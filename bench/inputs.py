@@ -60,7 +60,7 @@ def token_ids(shape: tuple[int, ...], vocabulary: int, seed: int) -> np.ndarray:
 
 
 def spectra(frames: int, seed: int) -> np.ndarray:
-    """Float32 [frames, 257]: the logarithm of the spectrum of tones at 16 kHz, windows of 512 samples, divided by 20."""
+    """Float32 [frames, 257]: log spectra of tones at 16 kHz, of windows of 512 samples, over 20."""
     sound = tones(256 * (frames + 1), 16000, seed)
     windows = np.lib.stride_tricks.sliding_window_view(sound, 512)[::256][:frames]
     amplitude = np.abs(np.fft.rfft(windows * np.hamming(513)[:-1]))
@@ -71,8 +71,8 @@ def brain_waves(windows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Windows of 30 s at 250 Hz and their spectrograms.
 
     Returns:
-        Float32 [windows, 1, 7500], of unit spread, with bursts of 13 Hz; and float32 [windows, 15, 7500], the strength of 15 bands
-        from 12 to 24 Hz, of unit spread.
+        Float32 [windows, 1, 7500], of unit spread, with bursts of 13 Hz; and float32 [windows, 15, 7500],
+        the strength of 15 bands from 12 to 24 Hz, of unit spread.
     """
     random, t = np.random.default_rng(seed), np.arange(7500) / 250
     signal = np.cumsum(random.normal(size=(windows, 7500)), axis=1) * 0.05
@@ -97,7 +97,7 @@ def brain_waves(windows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def file_beginnings(count: int, seed: int) -> np.ndarray:
-    """Int32 [count, 2048]: the first and last 1,024 bytes of files, 256 where a file has none; text, tables and noise."""
+    """Int32 [count, 2048]: the first and last 1,024 bytes of files, 256 where a file has none."""
     random = np.random.default_rng(seed)
     words = [
         "def",
@@ -131,9 +131,10 @@ def molecules(count: int, seed: int) -> dict[str, np.ndarray]:
     """Graphs like those of molecules: a tree with some rings closed, both directions of each edge.
 
     Returns:
-        For all atoms: `feat` [atoms, 85] (properties and one-hot groups), the 8 first eigenvalues and eigenvectors of the graph's
-        Laplacian, and the chance of being back after 1 to 16 random steps; `edge_feat` [edges, 13]; `edge_index` int64 [2, edges];
-        `batch` int64 [atoms], the graph of each; `graph_slots` [count], zeros.
+        For all atoms: `feat` [atoms, 85] (properties and one-hot groups), the 8 first eigenvalues and
+        eigenvectors of the graph's Laplacian, and the chance of being back after 1 to 16 random steps;
+        `edge_feat` [edges, 13]; `edge_index` int64 [2, edges]; `batch` int64 [atoms], the graph of each;
+        `graph_slots` [count], zeros.
     """
     random = np.random.default_rng(seed)
     parts: dict[str, list[np.ndarray]] = {}

@@ -90,7 +90,8 @@ def _pack(lives: Sequence[Life]) -> Layout:
     placed = _Placed(len(lives), 2)
     offsets = [0] * len(lives)
     for i in _by_size(lives, [_number(life.size) for life in lives]):
-        offsets[i] = _lowest_gap(*placed.met(lives[i]), sizes[i])
+        low, high = placed.met(lives[i])
+        offsets[i] = _lowest_gap(low, high, sizes[i])
         placed.add(lives[i], offsets[i], offsets[i] + sizes[i])
     total = max((o + size for o, size in zip(offsets, sizes, strict=True)), default=0)
     return Layout(list(offsets), total)
