@@ -446,6 +446,9 @@ def _with_constant(op, operands):
         ("Expand", [np.ones((1, 4480), np.float32), np.array([1800, 4480, 4480])]),
         ("Tile", [np.ones(1, np.float32), np.array([2**36])]),
         ("Range", [np.array(0), np.array(2**40), np.array(1)]),
+        ("ConstantOfShape", [np.array([2**20, 2**20])]),
+        ("OneHot", [np.zeros(1 << 10, np.int64), np.array(1 << 24), np.array([0, 1])]),
+        ("Pad", [np.ones(1, np.float32), np.array([0, 2**36])]),
     ],
 )
 def test_a_constant_that_would_be_huge_is_not_folded(op, operands):
