@@ -32,6 +32,11 @@ def test_the_environment_is_read_in_one_file() -> None:
     assert users(r"\bos\.(environ|getenv)\b") <= {"compiler/support/options.py"}
 
 
+def test_the_product_opens_no_connections_and_reads_no_pickles() -> None:
+    unwanted = r"(?m)^\s*(import|from) (urllib|socket|http|ssl|ftplib|requests|pickle|marshal|shelve)\b"
+    assert users(unwanted) == set()
+
+
 def test_passes_schedules_and_emitters_ask_for_features_and_name_no_target() -> None:
     asking = ("passes/", "dialects/", "frontends/", "compiler/schedule/", "compiler/codegen/cpu/")
     named = rf"[\"']({'|'.join(targets())})[\"']|\btarget\.(name|arch|triple)\b"
