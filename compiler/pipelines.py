@@ -17,6 +17,7 @@ GRAPH_PASSES = ",".join(
         "nn-fuse-layer-norm",
         "nn-fuse-rms-norm",
         "nn-fuse-pad",
+        "nn-fuse-channel-shuffle",
         "nn-pool-to-mean",
         "nn-conv-bias",
         "nn-fold-batch-norm",

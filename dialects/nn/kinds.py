@@ -18,7 +18,7 @@ VIEWS = frozenset({"nn.reshape", "nn.flatten", "nn.squeeze", "nn.unsqueeze"})
 
 MOVEMENT = frozenset(
     {"nn.transpose", "nn.expand", "nn.slice", "nn.pad", "nn.tile", "nn.gather", "nn.gather_elements", "nn.gather_nd",
-     "nn.relayout", "nn.depth_to_space", "nn.space_to_depth"}
+     "nn.relayout", "nn.depth_to_space", "nn.space_to_depth", "nn.channel_shuffle"}
 ) | VIEWS  # fmt: skip
 """Ops whose elements are elements of their first operand, at other places."""
 

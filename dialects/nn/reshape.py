@@ -265,6 +265,33 @@ class DepthToSpace(BlockMove):
         return blocks.reshape(n, c // b**2, h * b, w * b)
 
 
+@nn.op("channel_shuffle")
+class ChannelShuffle(DataMovement):
+    """The channels of `groups` groups in turn: of `[n, c, …]`, channel i of group g becomes channel i · groups + g.
+
+    Reshapes around a transposition in ONNX. `groups` divides c.
+    """
+
+    x: Operand
+    y: Result
+    groups: int
+
+    def verify(self) -> None:
+        if self.groups < 1 or rank_of(self.x) < 2:
+            raise self.error("XC2007", f"a shuffle of {self.groups} groups")
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shape = sizes.shape(self.x)
+        whole = shape[1] // self.groups * self.groups
+        sizes.equal(whole, shape[1], f"channels must be a multiple of {self.groups}")
+        return [shape]
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        n, c, *rest = x.shape
+        parts = x.reshape(n, self.groups, c // self.groups, *rest)
+        return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(x.shape)
+
+
 @nn.op("space_to_depth")
 class SpaceToDepth(BlockMove):
     """Blocks of pixels become channels: `[n, c, h b, w b]` to `[n, b b c, h, w]`. ONNX SpaceToDepth.

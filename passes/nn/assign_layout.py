@@ -33,6 +33,9 @@ from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
 _POOLS = frozenset({"nn.max_pool", "nn.average_pool"})
+_MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
+"""Ops that take elements of their first operand at other places of an image."""
+
 _BLOCKED, _PLAIN = "blocked", "plain"
 _UNBOUNDED = 1 << 80
 
@@ -135,13 +138,15 @@ class _Assignment:
         return bool(fields["keepdims"]) and sorted(a % 4 for a in fields["axes"]) == [2, 3]
 
     def _followers(self, op: Op) -> list[bool] | None:
-        """Which operands of an elementwise op or concatenation have its layout, whichever that is.
+        """Which operands of an elementwise op, a concatenation or a movement have its layout, whichever that is.
 
         None when the op has no choice. Conversions of parts of a concatenation read memory that would be read anyway.
         """
         if op.NAME == "nn.concat":
             static = all(isinstance(self._analysis.shape(v)[1], int) for v in op.operands)
             return [True] * len(op.operands) if static else None
+        if op.NAME in _MOVES and isinstance(self._analysis.shape(op.operands[0])[1], int):
+            return [True] + [False] * (len(op.operands) - 1)
         if not is_elementwise(op.NAME) or any(dtype_of(v) != "f32" for v in op.operands):
             return None
         shape = self._analysis.shape(op.results[0])

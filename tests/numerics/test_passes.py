@@ -403,6 +403,71 @@ def test_lrn_decomposes(random: np.random.Generator, size: int) -> None:
     decomposed("lrn", module, values(random, 2, 4, 3, 5))
 
 
+# -- channels and rows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_channels_exchanged_by_reshapes_are_a_shuffle(
+    random: np.random.Generator, groups: int
+) -> None:
+    g = Graph((2, 6, 5, 4))
+    split = np.array([2, groups, 6 // groups, 20], np.int64)
+    y = g.make(m.Transpose, x=g.make(m.Reshape, x=g.inputs[0], shape=split), perm=(0, 2, 1, 3))
+    y = g.make(m.Reshape, x=y, shape=np.array([2, 6, 5, 4], np.int64))
+    x = values(random, 2, 6, 5, 4)
+    assert run("nn-fuse-channel-shuffle,dce", g.done(y), x) == ["channel_shuffle"]
+
+
+def test_rows_become_images_with_what_lies_between(random: np.random.Generator) -> None:
+    g = Graph((2, 4, None), (4, 1))
+    w, fields = values(random, 6, 4, 3), conv_fields(1, pad=1)
+    y = g.make(Conv, x=g.make(b.Add, a=g.inputs[0], b=g.inputs[1]), w=w, **fields)
+    y = g.make(b.Add, a=g.make(u.Relu, x=y), b=values(random, 6, 1))
+    y = g.make(MaxPool, x=y, kernel=(2,), strides=(2,), pads=(0, 1), dilations=(1,))
+    up = g.make(
+        ConvTranspose,
+        x=y,
+        w=values(random, 6, 2, 4),
+        strides=(2,),
+        pads=(1, 1),
+        dilations=(1,),
+        output_pads=(0,),
+    )
+    mean = g.make(r.ReduceMean, x=g.make(Concat, xs=[up, up], axis=1), axes=(2,), keepdims=False)
+    inputs = values(random, 2, 4, 9), values(random, 4, 1)
+    left = run("nn-rows-to-images,nn-fold-constants,dce", g.done(mean), *inputs)
+    assert left == [
+        "add", "unsqueeze", "conv", "relu", "add", "max_pool", "conv_transpose", "concat", "reduce_mean", "squeeze",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "kernel", "stride", "pads", "dilations", "output_pads"),
+    [
+        (1, (2, 2), 2, (0, 0, 0, 0), (1, 1), (0, 0)),
+        (1, (3, 4), 2, (1, 0, 1, 2), (1, 1), (1, 0)),
+        (3, (3, 3), 3, (0, 1, 1, 0), (1, 1), (0, 0)),
+        (3, (3, 2), 2, (2, 1, 1, 1), (2, 3), (0, 1)),
+    ],
+)
+def test_a_transposed_convolution_becomes_a_convolution_and_pixels(
+    random: np.random.Generator,
+    groups: int,
+    kernel: Any,
+    stride: int,
+    pads: Any,
+    dilations: Any,
+    output_pads: Any,
+) -> None:
+    g = Graph((2, 6, None, 5))
+    y = g.make(
+        ConvTranspose, x=g.inputs[0], w=values(random, 6, 1, *kernel), bias=values(random, groups), groups=groups,
+        strides=(stride, stride), pads=pads, dilations=dilations, output_pads=output_pads,
+    )  # fmt: skip
+    left = run("nn-shuffle-conv-transpose", g.done(y), values(random, 2, 6, 4, 5))
+    assert left[:2] == ["conv", "depth_to_space"]
+
+
 # -- constants and canonical forms ------------------------------------------------------------------
 
 

@@ -1,12 +1,13 @@
 """Coordinates of the elements that the lanes of a vector stand for.
 
 While code is written for a vector of elements, each axis has a coordinate: the same for every lane
-(an `Index`), running along the lanes (`Lane(base)`: base, base + 1, …), or anything (`Lanes(vector
-of index)`). Arithmetic keeps the simplest form, so that a load can see that it is a scalar, a
+(an `Index`), running along the lanes (`Lane(base)`: base, base + 1, …), known numbers (`Fixed`), or anything
+(`Lanes(vector of index)`). Arithmetic keeps the simplest form, so that a load can see that it is a scalar, a
 vector in memory, or a gather.
 """
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import TypeGuard
@@ -29,7 +30,31 @@ class Lanes:
     vector: Value
 
 
-Coordinate = Index | Lane | Lanes
+@dataclass(frozen=True)
+class Fixed:
+    """Lane i has the i-th of some numbers, which are known and not all the same."""
+
+    places: tuple[int, ...]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether each number is one more than that before."""
+        first = self.places[0]
+        return self.places == tuple(range(first, first + len(self.places)))
+
+
+Coordinate = Index | Lane | Lanes | Fixed
+
+
+def varies(c: Coordinate) -> bool:
+    """Whether lanes have different coordinates."""
+    return isinstance(c, Lane | Lanes | Fixed)
+
+
+_PREDICATES: dict[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "slt": operator.lt, "sle": operator.le, "sgt": operator.gt,
+    "sge": operator.ge,
+}  # fmt: skip
 
 
 class Coordinates:
@@ -47,6 +72,8 @@ class Coordinates:
         """The SSA vector of any coordinate."""
         if isinstance(c, Lanes):
             return c.vector
+        if isinstance(c, Fixed):
+            return self.b.constant(str(list(c.places)), "index", self.lanes)
         if isinstance(c, Lane):
             steps = self.b.constant(str(list(range(self.lanes))), "index", self.lanes)
             if c.base == 0:
@@ -66,6 +93,11 @@ class Coordinates:
             a, b = b, a
         if b == 0:
             return a
+        known = self._known(operator.add, a, b)
+        if known is not None:
+            return known
+        if isinstance(a, Fixed) and a.is_run:
+            a = Lane(a.places[0])
         if isinstance(a, Lane) and _uniform(b):
             return Lane(self.b.add(a.base, b), gcd(a.multiple, b) if isinstance(b, int) else 1)
         return self._binary("arith.addi", a, b)
@@ -74,6 +106,8 @@ class Coordinates:
         """`a - b`; may be negative."""
         if _uniform(a):
             return self.b.sub(a, b)
+        if (known := self._known(operator.sub, a, b)) is not None:
+            return known
         if isinstance(a, Lane) and b != 0:
             return Lane(self.b.sub(a.base, b), gcd(a.multiple, b) if isinstance(b, int) else 1)
         return a if b == 0 else self._binary("arith.subi", a, b)
@@ -83,26 +117,38 @@ class Coordinates:
             return self.b.mul(a, by)
         if by == 0:
             return 0
+        if (known := self._known(operator.mul, a, by)) is not None:
+            return known
         return a if by == 1 else self._binary("arith.muli", a, by)
 
     def div(self, a: Coordinate, by: Index) -> Coordinate:
         if _uniform(a):
             return self.b.div(a, by)
+        if (known := self._known(operator.floordiv, a, by)) is not None:
+            return known
         return a if by == 1 else self._binary("arith.divui", a, by)
 
     def rem(self, a: Coordinate, by: Index) -> Coordinate:
         if _uniform(a):
             return self.b.rem(a, by)
+        if (known := self._known(operator.mod, a, by)) is not None:
+            return known
         return 0 if by == 1 else self._binary("arith.remui", a, by)
 
     def clamp(self, a: Coordinate, low: Index, high: Index) -> Coordinate:
         """`min(max(a, low), high)` of signed values."""
         if _uniform(a):
             return self.b.min(self.b.max(a, low), high)
+        raised = self._known(max, a, low)
+        known = None if raised is None else self._known(min, raised, high)
+        if known is not None:
+            return known
         return self._binary("arith.minsi", self._binary("arith.maxsi", a, low), high)
 
     def modulo(self, a: Coordinate, by: Index) -> Coordinate:
         """`a` modulo `by`, which is positive; `a` may be negative, the result is not."""
+        if (known := self._known(operator.mod, a, by)) is not None:
+            return known
         left = self._signed("arith.remsi", a, by)
         return self._signed("arith.remsi", self.add(left, by), by)
 
@@ -110,6 +156,8 @@ class Coordinates:
         """The lesser of two coordinates, lane by lane."""
         if _uniform(a) and _uniform(b):
             return self.b.min(a, b)
+        if (known := self._known(min, a, b)) is not None:
+            return known
         return self._binary("arith.minsi", a, b)
 
     def where(
@@ -125,6 +173,8 @@ class Coordinates:
             flag = ""
         else:
             flag = f"vector<{self.lanes}xi1>, "
+        if (known := self._chosen(predicate, (x, y, a, b))) is not None:
+            return known
         operands = f"{self.vector(a)}, {self.vector(b)}"
         return Lanes(self.b.op(f"arith.select {condition}, {operands} : {flag}{self._type}"))
 
@@ -132,7 +182,32 @@ class Coordinates:
         """`period - a`."""
         if _uniform(a):
             return self.b.sub(period, a)
+        if (known := self._known(operator.sub, period, a)) is not None:
+            return known
         return self._binary("arith.subi", period, a)
+
+    def _chosen(self, predicate: str, operands: Sequence[Coordinate]) -> Coordinate | None:
+        """The result of `where`, if all numbers are known."""
+        numbers = [self._numbers(c) for c in operands]
+        known = [n for n in numbers if n is not None]
+        if len(known) < len(numbers):
+            return None
+        holds = _PREDICATES[predicate]
+        return _of_numbers([i if holds(p, q) else j for p, q, i, j in zip(*known, strict=True)])
+
+    def _known(
+        self, function: Callable[[int, int], int], a: Coordinate, b: Coordinate
+    ) -> Coordinate | None:
+        """The function of each lane's numbers, where these are known and at least one is `Fixed`."""
+        x, y = self._numbers(a), self._numbers(b)
+        if x is None or y is None or (_uniform(a) and _uniform(b)):
+            return None
+        return _of_numbers([function(i, j) for i, j in zip(x, y, strict=True)])
+
+    def _numbers(self, c: Coordinate) -> Sequence[int] | None:
+        if isinstance(c, Fixed):
+            return c.places
+        return [c] * self.lanes if isinstance(c, int) else None
 
     def _signed(self, op: str, a: Coordinate, by: Index) -> Coordinate:
         if _uniform(a):
@@ -143,6 +218,13 @@ class Coordinates:
         """An i1 (uniform), a vector of i1, or a Python bool when known."""
         if _uniform(a) and _uniform(b):
             return self.b.compare(predicate, a, b)
+        x, y = self._numbers(a), self._numbers(b)
+        if x is not None and y is not None and predicate in _PREDICATES:
+            holds = [_PREDICATES[predicate](i, j) for i, j in zip(x, y, strict=True)]
+            if len(set(holds)) == 1:
+                return holds[0]
+            words = ", ".join(str(h).lower() for h in holds)
+            return self.b.constant(f"[{words}]", "i1", self.lanes)
         return self.b.op(
             f"arith.cmpi {predicate}, {self.vector(a)}, {self.vector(b)} : {self._type}"
         )
@@ -171,6 +253,10 @@ class Coordinates:
         if sizes:
             found.append(flat)
         return found[::-1]
+
+
+def _of_numbers(numbers: Sequence[int]) -> Coordinate:
+    return numbers[0] if len(set(numbers)) == 1 else Fixed(tuple(numbers))
 
 
 def _uniform(c: Coordinate) -> TypeGuard[Index]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xcompile.compiler.codegen.cpu.builder import Index
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Fixed, Lane
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 from xcompile.dialects.nn.layouts import block_of
@@ -67,6 +67,8 @@ class Layout:
 
     def _split(self, arithmetic: Coordinates, channel: Coordinate) -> tuple[Coordinate, Coordinate]:
         lanes = arithmetic.lanes
+        if isinstance(channel, Fixed) and channel.is_run and channel.places[0] % lanes == 0:
+            channel = Lane(channel.places[0], lanes)
         if isinstance(channel, Lane) and channel.multiple % lanes == 0 and self.block % lanes == 0:
             inner = (
                 0

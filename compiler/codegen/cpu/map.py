@@ -8,19 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Fixed, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import PARTS, PULLS, SCALAR, Pull, Source, loops
 from xcompile.compiler.codegen.cpu.whole import WholePlan, is_whole
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
-from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule.map import MapSchedule, heuristic
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.slicing import Concat, Pad, Slice
+
+MOST_SHUFFLED = 64
+"""Blocks of channels, at most, that have code of their own."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,14 @@ class Segment:
         axes: the loops.
         along: the axis on which `shift` is added to the place in the result.
         shift: see `along`.
+        channels: the block of channels, where each has a loop nest of its own.
     """
 
     values: tuple[tuple[Value, int], ...]
     axes: tuple[Axis, ...]
     along: int = 0
     shift: Dim = 0
+    channels: int | None = None
 
     def rows(self) -> Dim:
         return product(a.extent for a in self.axes[:-1])
@@ -147,6 +153,16 @@ class MapPlan:
 
     def _find_segments(self) -> list[Segment]:
         results = self._kernel.results
+        blocks = self._shuffled_blocks()
+        if blocks:
+            return [
+                Segment(
+                    ((results[0], 0),),
+                    self._plain_axes(self._kernel.shape(results[0]), block),
+                    channels=block,
+                )
+                for block in range(blocks)
+            ]
         root = next((op for op in self._kernel.ops if op.results[0] == results[0]), None)
         if root is None or root.NAME != "nn.concat":
             alike: dict[Shape, list[tuple[Value, int]]] = {}
@@ -165,6 +181,39 @@ class MapPlan:
             segments.append(Segment(((value, 0),), self._plain_axes(shape), axis, shift))
             shift = shift + shape[axis]
         return segments
+
+    def _shuffled_blocks(self) -> int:
+        """The number of blocks, if vectors of the result take channels from several places; else, or if many, 0.
+
+        Each block is then written with the numbers of its channels.
+        """
+        if not self._layout.block:
+            return 0
+        channels = self._kernel.shape(self._kernel.results[0])[1]
+        if not isinstance(channels, int) or not any(map(self._shuffles, self._kernel.ops)):
+            return 0
+        blocks = -(-channels // self._layout.block)
+        return blocks if blocks <= MOST_SHUFFLED else 0
+
+    def _shuffles(self, op: Op) -> bool:
+        """Whether channels of the result are others of the operand's, in ways that `Lane` cannot say."""
+        if isinstance(op, Slice):
+            return self._begins(op.starts, op.axes) != 0
+        if isinstance(op, Pad):
+            return self._begins(op.pads, op.axes) != 0
+        if not isinstance(op, Concat):
+            return op.NAME == "nn.channel_shuffle"
+        sizes = [self._kernel.shape(v)[1] for v in op.xs]
+        apart = op.y != self._kernel.results[0] or any(
+            s % self._layout.block != 0 for s in sizes[:-1]
+        )
+        return op.axis in (1, -3) and apart and all(isinstance(s, int) for s in sizes)
+
+    def _begins(self, places: Value, axes: Value | None) -> Dim:
+        """What stands for the axis of channels in an operand with one number for each of some axes."""
+        numbers = self._kernel.sizes.content(places) or ()
+        named = range(4) if axes is None else self._kernel.sizes.content(axes) or ()
+        return next((n for n, axis in zip(numbers, named, strict=False) if axis in (1, -3)), 0)
 
     def _axes(self, value: Value) -> tuple[Axis, ...]:
         shape = self._kernel.shape(value)
@@ -191,10 +240,13 @@ class MapPlan:
         driver = next((a for a in reversed(axes) if a.extent != 1), axes[-1])
         return Axis(driver.axis, product(a.extent for a in axes))
 
-    def _plain_axes(self, shape: Shape) -> tuple[Axis, ...]:
+    def _plain_axes(self, shape: Shape, channels: int | None = None) -> tuple[Axis, ...]:
+        """One loop for each axis; without that over blocks of channels, if one of them is meant."""
         if not self._layout.block:
             return tuple(Axis(i, d) for i, d in enumerate(shape))
         spatial = [Axis(i, d) for i, d in enumerate(shape)][2:]
+        if channels is not None:
+            return (Axis(0, shape[0]), *spatial)
         blocks = ceildiv(shape[1], self._layout.block)
         return (Axis(0, shape[0]), Axis(1, blocks), *spatial)
 
@@ -311,8 +363,11 @@ class MapPlan:
             for offset in range(0, block, lanes or 1):
                 here = list(at)
                 here[innermost] = column
-                first = b.add(b.mul(_scalar(here[1]), block), offset)
+                outer = _scalar(here[1]) if segment.channels is None else segment.channels
+                first = b.add(b.mul(outer, block), offset)
                 here[1] = Lane(first, lanes) if lanes else first
+                if lanes and isinstance(first, int):
+                    here[1] = Fixed(tuple(range(first, first + lanes)))
                 self._padded(b, pull, segment, targets, here, b.sub(channels, first))
 
     def _padded(

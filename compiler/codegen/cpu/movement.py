@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Fixed, varies
 from xcompile.compiler.codegen.cpu.nests import both
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, pulls_parts, register_dtype
 from xcompile.compiler.ir.op import Value as Tensor
@@ -118,6 +118,9 @@ def _concat(pull: Pull, op: Any, at: At) -> Value:
     low: Index = 0
     for value in op.xs:
         size = pull.shape(value)[axis]
+        if not _reaches(at[axis], low, size):
+            low = pull.b.add(low, size)
+            continue
         source = list(at)
         source[axis] = c.clamp(c.sub(at[axis], low), 0, pull.b.max(pull.b.sub(size, 1), 0))
         parts.append((low, pull.value(value, source)))
@@ -127,6 +130,21 @@ def _concat(pull: Pull, op: Any, at: At) -> Value:
         behind = pull.lanewise(c.compare("sge", at[axis], start), [at[axis]])
         result = pull.select(behind, value, result, dtype)
     return result
+
+
+def _reaches(c: Coordinate, low: Index, size: Index) -> bool:
+    """Whether a coordinate may lie in [low, low + size)."""
+    if not isinstance(c, Fixed) or isinstance(low, str) or isinstance(size, str):
+        return True
+    return any(low <= place < low + size for place in c.places)
+
+
+@pulls("nn.channel_shuffle")
+def _channel_shuffle(pull: Pull, op: Any, at: At) -> Value:
+    c, source = pull.coordinates, list(at)
+    size = pull.b.div(pull.shape(op.x)[1], op.groups)
+    source[1] = c.add(c.mul(c.rem(at[1], op.groups), size), c.div(at[1], op.groups))
+    return pull.value(op.x, source)
 
 
 @pulls("nn.gather")
@@ -162,7 +180,7 @@ def _gather_nd(pull: Pull, op: Any, at: At) -> Value:
 def data_index(pull: Pull, tensor: Tensor, at: At) -> Coordinate:
     """An index that is data, as a coordinate; the same for all lanes when no coordinate in `at` varies over them."""
     dtype, value = dtype_of(tensor), pull.value(tensor, at)
-    if pull.lanes and not any(isinstance(c, Lane | Lanes) for c in at):
+    if pull.lanes and not any(varies(c) for c in at):
         register = register_dtype(dtype)
         first = pull.b.op(f"vector.extract {value}[0] : {register} from {pull.type(dtype)}")
         return pull.b.op(f"arith.index_cast {first} : {register} to index")

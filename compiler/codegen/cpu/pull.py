@@ -16,8 +16,16 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import convert
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, Lane, Lanes
+from xcompile.compiler.codegen.cpu.coordinates import (
+    Coordinate,
+    Coordinates,
+    Fixed,
+    Lane,
+    Lanes,
+    varies,
+)
 from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.shuffles import shuffle
 from xcompile.compiler.ir.dtypes import bits_of, is_float, is_small_float
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
@@ -269,8 +277,10 @@ class Pull:
 
     def load(self, source: Source, at: At) -> Value:
         """Load elements of a tensor in memory."""
-        offset = self.offset(source, at)
-        raw = self._load_flat(source.buffer, offset)
+        if source.layout.block and isinstance(at[1], Fixed):
+            raw = self._load_channels(source, at, at[1].places)
+        else:
+            raw = self._load_flat(source.buffer, self.offset(source, at))
         if source.dtype == "i1":
             zero = self.b.int_constant(0, "i8", self.lanes)
             return self.b.op(f"arith.cmpi ne, {raw}, {zero} : {vector_type(self.lanes, 'i8')}")
@@ -285,10 +295,39 @@ class Pull:
         shape = [self.dim(d) for d in source.shape]
         return source.layout.offset(self.coordinates, shape, at)
 
+    def _load_channels(self, source: Source, at: At, channels: Sequence[int]) -> Value:
+        """Any channels of a pixel, known by number, from whole vectors; what the tensor does not have is anything."""
+        count, lanes = source.shape[1], self.lanes
+        assert isinstance(count, int)
+        wanted = [divmod(c, lanes) if 0 <= c < count else None for c in channels]
+        vectors = list(dict.fromkeys(w[0] for w in wanted if w is not None))
+        result: Value | None = None
+        for vector in vectors:
+            place = [at[0], Lane(vector * lanes, lanes), *at[2:]]
+            offset = self.offset(source, place)
+            assert isinstance(offset, Lane)
+            loaded = self.b.load(
+                source.buffer, offset.base, lanes
+            )  # the mask is of the lanes behind
+            picks = list(range(lanes))
+            for i, w in enumerate(wanted):
+                if w is not None and w[0] == vector:
+                    picks[i] = w[1] if result is None else lanes + w[1]
+            first = loaded if result is None else result
+            kept = picks == list(range(lanes))
+            result = (
+                first if kept else shuffle(self.b, first, loaded, lanes, picks, source.buffer.dtype)
+            )
+        return result or self.b.constant("0.0", source.buffer.dtype, lanes)
+
     def _load_flat(self, buffer: Buffer, offset: Coordinate) -> Value:
         if not self.lanes:
             assert isinstance(offset, int | str)
             return self.b.load(buffer, offset)
+        if isinstance(offset, Fixed):
+            offset = (
+                Lane(offset.places[0]) if offset.is_run else Lanes(self.coordinates.vector(offset))
+            )
         if isinstance(offset, Lane):
             return self.b.load(buffer, offset.base, self.lanes, self.mask)
         if not isinstance(offset, Lanes):
@@ -370,11 +409,7 @@ class Pull:
 
     def lanewise(self, condition: Value | bool, c: Sequence[Coordinate]) -> Value | bool:
         """A condition from coordinates `c`, spread to all lanes when it is one for all."""
-        if (
-            isinstance(condition, bool)
-            or not self.lanes
-            or any(isinstance(x, Lane | Lanes) for x in c)
-        ):
+        if isinstance(condition, bool) or not self.lanes or any(varies(x) for x in c):
             return condition
         return self.b.broadcast(condition, "i1", self.lanes)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
-from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane, Lanes
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, varies
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.nests import nest, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
@@ -272,7 +272,7 @@ def _interpolated(pull: Pull, op: Any, at: At) -> Value:
     sizes, counts = pull.shape(op.x), pull.shape(op.y)
     axes: list[_Axis] = []
     for position, axis in enumerate(op.axes):
-        lanes = pull.lanes if isinstance(at[axis], Lane | Lanes) else 0
+        lanes = pull.lanes if varies(at[axis]) else 0
         s = Scalars(pull.b, lanes, "f64")
         scale = _scale(pull, op, position, s)
         kept = sizes[axis] == counts[axis] and scale == 1.0
