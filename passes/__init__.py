@@ -12,6 +12,7 @@ PASSES = {
     "nn-conv-bias": "xcompile.passes.nn.conv_bias:ConvBias",
     "nn-decompose-attention": "xcompile.passes.nn.decompose_attention:DecomposeAttention",
     "nn-decompose-batch-norm": "xcompile.passes.nn.decompose_batch_norm:DecomposeBatchNorm",
+    "nn-decompose-einsum": "xcompile.passes.nn.decompose_einsum:DecomposeEinsum",
     "nn-decompose-group-norm": "xcompile.passes.nn.decompose_group_norm:DecomposeGroupNorm",
     "nn-decompose-hardmax": "xcompile.passes.nn.decompose_hardmax:DecomposeHardmax",
     "nn-decompose-instance-norm": "xcompile.passes.nn.decompose_instance_norm:DecomposeInstanceNorm",
@@ -34,6 +35,7 @@ PASSES = {
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
     "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
+    "nn-split-reduction": "xcompile.passes.nn.split_reduction:SplitReduction",
 }
 
 PASS_REGISTRY.add(PASSES)

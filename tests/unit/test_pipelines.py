@@ -20,14 +20,14 @@ assert _passes.PASSES  # importing them registers them
 
 GOLDEN = {
     "cpu": """
-        nn-fold-constants nn-canonicalize cse nn-fuse-gelu nn-fuse-hard-swish nn-fuse-softmax nn-decompose-attention
-        nn-fuse-attention nn-fuse-layer-norm nn-fuse-rms-norm nn-fuse-pad nn-fuse-channel-shuffle
-        nn-pool-to-mean nn-conv-bias
+        nn-fold-constants nn-canonicalize cse nn-decompose-einsum nn-fuse-gelu nn-fuse-hard-swish nn-fuse-softmax
+        nn-decompose-attention nn-fuse-attention nn-fuse-layer-norm nn-fuse-rms-norm nn-fuse-pad
+        nn-fuse-channel-shuffle nn-pool-to-mean nn-conv-bias
         nn-fold-batch-norm fixpoint{max=4}(nn-conv-bias,nn-fold-scale) nn-decompose-batch-norm
         nn-decompose-instance-norm nn-decompose-group-norm nn-decompose-mean-variance-norm nn-decompose-lp-norm
-        nn-decompose-hardmax nn-decompose-lrn nn-project-recurrent-inputs nn-rows-to-images nn-decompose-quantize
-        nn-fold-constants nn-canonicalize cse dce nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd
-        kernel-form
+        nn-decompose-hardmax nn-decompose-lrn nn-project-recurrent-inputs nn-split-reduction nn-rows-to-images
+        nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce nn-shuffle-conv-transpose
+        nn-assign-layout nn-choose-winograd kernel-form
     """,
 }
 NAMES = sorted({name for name in GOLDEN["cpu"].split() if "(" not in name} | {"nn-fold-scale"})
