@@ -10,7 +10,7 @@ from xcompile.compiler.artifact_cache import Slot
 from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.source import facts_of
-from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.errors import UNSUPPORTED, CompileError
 from xcompile.compiler.support.options import ISOLATE, THREADS, Options
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.target.registry import parse_target
@@ -37,6 +37,7 @@ def compile(
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
     pool: "WorkerPool | None" = None,
+    fallback: str | None = None,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -56,6 +57,8 @@ def compile(
         options: further options by name, see docs/options.md.
         progress: called with what is being done, how much of it is done, and of how much.
         pool: worker processes to use and to leave running, for those who compile many models.
+        fallback: "onnxruntime" runs the ops that are not supported, exactly these, if it is installed; `report()` of
+            the model says which they are, and it cannot be saved.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -67,11 +70,24 @@ def compile(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
         options=options,
     )  # fmt: skip
-    slot = Slot(model, request)
-    artifact = slot.get()
-    if artifact is None:
-        artifact = _make(model, request, slot, progress, pool)
-    return CompiledModel(artifact, threads=most)
+    if fallback not in (None, "onnxruntime"):
+        raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
+
+    def compiled(part: "str | PathLike[str] | bytes | onnx.ModelProto") -> CompiledModel:
+        slot = Slot(part, request)
+        artifact = slot.get()
+        if artifact is None:
+            artifact = _make(part, request, slot, progress, pool)
+        return CompiledModel(artifact, threads=most)
+
+    try:
+        return compiled(model)
+    except CompileError as error:
+        if fallback is None or error.code not in UNSUPPORTED:
+            raise
+        from xcompile.compiler.fallback import compile_mixed
+
+        return compile_mixed(model, compiled, threads=most)
 
 
 def make_request(

@@ -59,6 +59,14 @@ class CompiledModel:
         """Run on inputs by name (or in order); the outputs by name. See `Executable.run`."""
         return self.executable.run(inputs, outputs, **options)
 
+    def report(self) -> str:
+        """A line for each launch of a kernel: the model's nodes, who emits the kernel, and its schedule."""
+        facts = self.artifact.kernels
+        return "\n".join(
+            f"{step.node}: {facts[step.symbol].family} {facts[step.symbol].schedule}"
+            for step in self.artifact.program.launches
+        )
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model as a shared library that needs neither Python nor this package.
 

@@ -129,7 +129,7 @@ def _other_engine(name: str, model: Path, arrays: "Arrays", threads: int) -> Cal
         raise CompileError(
             "XC6006", f"{name} cannot run a library", help="name the model: --reference MODEL.onnx"
         )
-    from xcompile.compiler.diff.engine import open_session, refusal
+    from xcompile.compiler.engine import open_session, refusal
 
     session = open_session(str(model), threads=threads)
     try:

@@ -36,6 +36,7 @@ def compile_command(
     prefix: Annotated[str, typer.Option(help="Of the names that C programs call.")] = "model",
     jobs: options.Jobs = None,
     cache: options.Cache = None,
+    fallback: options.Fallback = None,
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -44,7 +45,7 @@ def compile_command(
     """Compile a model into a shared library."""
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
-        verify_numerics,
+        verify_numerics, fallback,
     )  # fmt: skip
     start = time.perf_counter()
     made = compilation.compile(model)

@@ -1,5 +1,6 @@
 """The options that several commands share, and compiling with them."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,13 @@ Winograd = Annotated[
         help="Winograd's algorithm for 3×3 convolutions: f2 errs by 1e-6, f4 by 2e-5 of the largest output.",
     ),
 ]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        metavar="onnxruntime",
+        help="Who runs the ops that are not supported; such a model cannot be saved.",
+    ),
+]
 Jobs = Annotated[int | None, typer.Option(help="Processes that compile kernels.")]
 Cache = Annotated[
     Path | None, typer.Option(help="The folder that keeps compiled kernels between runs.")
@@ -75,6 +83,7 @@ class Compilation:
     cache: Path | None = None
     prefix: str = "model"
     verify_numerics: bool = False
+    fallback: str | None = None
 
     def edits(self) -> str:
         """The edits of the pipeline, `winograd` included."""
@@ -106,7 +115,12 @@ class Compilation:
         from xcompile.compiler.api import compile as compile_model
 
         with progress_bar() as progress:
-            return compile_model(model, progress=progress, **self.arguments())
+            made = compile_model(
+                model, progress=progress, fallback=self.fallback, **self.arguments()
+            )
+        if self.fallback is not None:
+            print(made.report(), file=sys.stderr)
+        return made
 
     def open(self, model: Path) -> "Executable":
         """A model ready to run: loaded when it is a compiled library, else compiled."""

@@ -30,6 +30,7 @@ def run(
     winograd: options.Winograd = None,
     jobs: options.Jobs = None,
     cache: options.Cache = None,
+    fallback: options.Fallback = None,
 ) -> None:
     """Run a model on arrays.
 
@@ -39,10 +40,10 @@ def run(
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache,
+        jobs=jobs, cache=cache, fallback=fallback,
     )  # fmt: skip
-    executable = compilation.open(model)
-    results = executable.run(read_inputs(inputs or (), executable.inputs))
+    opened = compilation.open(model) if options.is_library(model) else compilation.compile(model)
+    results = opened.run(read_inputs(inputs or (), opened.inputs))
     for name, array in results.items():
         print(f"{name}: {_summary(array)}")
     if output is not None:

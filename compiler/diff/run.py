@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.artifact import Artifact
-from xcompile.compiler.diff.engine import open_session, run_session
 from xcompile.compiler.diff.native import NativeInterpreter, NativeKernel, compile_kernels
 from xcompile.compiler.diff.report import Culprit, Report, Row, Verdict
 from xcompile.compiler.diff.split import Splitter
 from xcompile.compiler.driver import finish, input_specs, plan_module, worker_pool
+from xcompile.compiler.engine import open_session, run_session
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module

@@ -88,7 +88,11 @@ CODES: Final[dict[str, str]] = {
     "XC7004": "no linker is at hand",
     "XC7005": "the linker failed",
     "XC7006": "the runtime library is missing from the installation",
+    "XC7007": "another engine runs a part of the model, so it cannot be saved",
 }
+
+UNSUPPORTED: Final = frozenset({"XC1006", "XC1012", "XC2010", "XC4011"})
+"""Codes of what is no fault of the model: an op, a type, a rank or a size that is data, which the compiler lacks."""
 
 
 class CompileError(Exception):

@@ -1,4 +1,4 @@
-"""onnxruntime, as what a model is compared with."""
+"""onnxruntime: what a model is compared with, and what may run its unsupported ops."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
