@@ -14,14 +14,20 @@ class Allowed:
     Attributes:
         length: how many terms the sums have that made the tensor, see `tolerance`.
         jumps: whether an op that jumps took part, so that a few elements may be quite different.
+        floor: the magnitude that errors are relative to when the tensor has no larger one.
     """
 
     length: int = 1
     jumps: bool = False
+    floor: float = 0.0
 
     def after(self, other: "Allowed") -> "Allowed":
         """What is allowed where both took part."""
-        return Allowed(max(self.length, other.length), self.jumps or other.jumps)
+        return Allowed(
+            max(self.length, other.length),
+            self.jumps or other.jumps,
+            max(self.floor, other.floor),
+        )
 
 
 def mismatch(got: np.ndarray, wanted: np.ndarray, allowed: Allowed) -> str | None:
@@ -42,7 +48,8 @@ def mismatch(got: np.ndarray, wanted: np.ndarray, allowed: Allowed) -> str | Non
     scale = largest(b)
     with np.errstate(invalid="ignore", over="ignore"):
         errors = np.where(same, 0.0, np.abs(a - b))
-    bound = tolerance(wanted.dtype, allowed.length) * max(scale, np.finfo(np.float32).tiny)
+    least = max(allowed.floor, float(np.finfo(np.float32).tiny))
+    bound = tolerance(wanted.dtype, allowed.length) * max(scale, least)
     wrong = int(np.count_nonzero(~(errors <= bound)))  # NaN is wrong
     if wrong <= (int(OUTLIERS * errors.size) if allowed.jumps else 0):
         return None

@@ -35,6 +35,20 @@ JUMPS = frozenset(
 )  # fmt: skip
 """Ops with results that a rounding of an operand can change by more than a rounding."""
 
+BOUNDED = frozenset(
+    {
+        "nn.sigmoid",
+        "nn.tanh",
+        "nn.erf",
+        "nn.softmax",
+        "nn.hard_sigmoid",
+        "nn.softsign",
+        "nn.sin",
+        "nn.cos",
+    }
+)
+"""Ops with results up to 1, which other engines compute to so many places behind the point, however small they are."""
+
 
 def tolerance(dtype: np.dtype, length: int) -> float:
     """The error that a tensor may have after sums of `length` terms, by its largest magnitude; 0 for integers."""

@@ -375,3 +375,11 @@ def test_branches_are_evaluated_as_a_whole() -> None:
     run(branches(), *pipeline("@graph"))
     text = fault(branches(), *pipeline("nn-canonicalize"), planted(SwapSub))
     assert "rewrites: SwapSub (1×), at node 'choice', in pass 'wrong'" in text
+
+
+def test_errors_are_relative_to_a_floor_where_there_is_one() -> None:
+    wanted = np.full(4, 1e-3, np.float32)
+    got = wanted + np.float32(1e-7)
+    assert mismatch(got, wanted, Allowed()) is not None
+    assert mismatch(got, wanted, Allowed(floor=1.0)) is None
+    assert mismatch(wanted * np.float32(1.05), wanted, Allowed(floor=1.0)) is not None
