@@ -13,6 +13,7 @@ from xcompile.dialects.nn.base import NnOp, dtype_of, numpy_dtype, rank_of
 from xcompile.dialects.nn.reshape import Reshape
 from xcompile.frontends.onnx.attributes import decode
 from xcompile.frontends.onnx.graph import ABSENT, Node, Subgraph
+from xcompile.frontends.onnx.sequences import TensorSequence
 
 if TYPE_CHECKING:
     from xcompile.frontends.onnx.scope import Scope
@@ -89,6 +90,21 @@ class NodeContext:
     def optional(self, index: int) -> Value | None:
         """The value of an input, None when it is omitted."""
         return self.input(index) if self.has_input(index) else None
+
+    def is_sequence(self, index: int) -> bool:
+        """Whether an input is a sequence of tensors."""
+        return self.has_input(index) and self._values.sequence(self._node.inputs[index]) is not None
+
+    def sequence(self, index: int) -> TensorSequence:
+        """An input that is a sequence; CompileError XC2002 when it is none."""
+        found = self._values.sequence(self._node.inputs[index]) if self.has_input(index) else None
+        if found is None:
+            raise self.error("XC2002", f"input {index} of {self.op_type} is no known sequence")
+        return found
+
+    def any_input(self, index: int) -> Value | TensorSequence:
+        """An input, which may be a sequence."""
+        return self.sequence(index) if self.is_sequence(index) else self.input(index)
 
     def inputs(self) -> list[Value]:
         """All inputs of a variadic op; CompileError XC1011 when one is omitted."""

@@ -19,6 +19,7 @@ from xcompile.frontends.onnx.graph import ABSENT, Node
 from xcompile.frontends.onnx.reader import canonical_domain
 from xcompile.frontends.onnx.registry import find_converter
 from xcompile.frontends.onnx.schemas import check_dtypes, check_node, schema_of
+from xcompile.frontends.onnx.sequences import TensorSequence
 from xcompile.frontends.onnx.tensors import element_count, onnx_dtype
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def convert_node(node: Node, scope: "Scope") -> None:
     context = NodeContext(node, scope)
     check_dtypes(
         node,
-        [context.dtype(i) if context.has_input(i) else None for i in range(len(node.inputs))],
+        [_dtype(context, i) for i in range(len(node.inputs))],
     )
     convert = find_converter(node.domain, node.op, node.opset)
     results = context.guarded(lambda: convert(context) if convert else expand(context))
@@ -63,8 +64,16 @@ def convert_node(node: Node, scope: "Scope") -> None:
         raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
     for number, result in zip(node.outputs, results, strict=False):
         if number != ABSENT and result is not None:
-            _check_size(result, context)
+            for value in result.items if isinstance(result, TensorSequence) else (result,):
+                _check_size(value, context)
             scope.values.define(number, result)
+
+
+def _dtype(context: NodeContext, index: int) -> str | None:
+    """The element type of an input that is a tensor."""
+    if not context.has_input(index) or context.is_sequence(index):
+        return None
+    return context.dtype(index)
 
 
 def _check_size(value: Value, context: NodeContext) -> None:

@@ -89,7 +89,7 @@ def _register_unary(name: str, cls: type[Unary], attributes: Sequence[str]) -> N
 
 
 def _register_binary(name: str, cls: type[Binary]) -> None:
-    @onnx_op(name)
+    @onnx_op(name, since=7)
     def convert(node: NodeContext) -> list[Value]:
         return [node.make(cls, a=node.input(0), b=node.input(1)).y]
 
@@ -102,7 +102,7 @@ for _name, _two in _BINARY.items():
     _register_binary(_name, _two)
 
 
-@onnx_op("PRelu")
+@onnx_op("PRelu", since=7)
 def prelu(node: NodeContext) -> list[Value]:
     return [node.make(binary.PRelu, a=node.input(0), b=node.input(1)).y]
 

@@ -1,6 +1,5 @@
 """Normalizations and softmax."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from xcompile.frontends.onnx.registry import Converter, onnx_op
 
 
 @onnx_op("BatchNormalization", since=14)
-def batch_norm(node: NodeContext) -> Sequence[Value | None]:
+def batch_norm(node: NodeContext) -> list[Value]:
     if not node.attr("training_mode", 0):
         return batch_norm_in_inference(node)
     return _batch_norm_in_training(node)
@@ -54,7 +53,7 @@ def _batch_norm_in_training(node: NodeContext) -> list[Value]:
     return [c.cast(y, dtype_of(x)), *running]
 
 
-@onnx_op("BatchNormalization")
+@onnx_op("BatchNormalization", since=7)
 def batch_norm_in_inference(node: NodeContext) -> list[Value]:
     """In opset 7 and 8 `spatial` must be 1; before opset 14 training is told by its outputs, and not supported."""
     if any(node.has_output(i) for i in range(1, node.outputs)):

@@ -97,7 +97,7 @@ def multinomial(node: NodeContext) -> list[Value]:
     return [c.cast(c.minimum(classes, last), to)]
 
 
-@onnx_op("Dropout")
+@onnx_op("Dropout", since=7)
 def dropout(node: NodeContext) -> list[Value]:
     """Inference: the input and, when asked for, a mask that keeps everything."""
     return _undropped(node)

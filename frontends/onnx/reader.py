@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from xcompile.compiler.support.errors import CompileError
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 MAX_NESTING = 32
 """Graphs inside graphs: the limit that protobuf's own limit of 100 messages implies."""

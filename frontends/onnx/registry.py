@@ -13,24 +13,31 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.support.fingerprint import note_extension
 from xcompile.frontends.onnx.reader import canonical_domain
+from xcompile.frontends.onnx.sequences import TensorSequence
 
 if TYPE_CHECKING:
     from xcompile.frontends.onnx.context import NodeContext
 
-Converter = Callable[["NodeContext"], Sequence[Value | None]]
+Result = Value | TensorSequence
+"""What a node may give: a tensor, or tensors of a sequence."""
+
+Converter = Callable[["NodeContext"], Sequence[Result | None]]
 
 _TABLE: dict[tuple[str, str], dict[int, Converter]] = {}
 
 
-def onnx_op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+Given = TypeVar("Given", bound=Converter)
+
+
+def onnx_op(name: str, *, since: int = 1, domain: str = "") -> Callable[[Given], Given]:
     """Decorator: the function converts the op `name` of `domain` from opset `since` on."""
 
-    def register(convert: Converter) -> Converter:
+    def register(convert: Given) -> Given:
         versions = _TABLE.setdefault((canonical_domain(domain), name), {})
         if since in versions:
             raise ValueError(f"a converter of {name} since {since} is registered twice")

@@ -11,9 +11,11 @@ import onnx
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
+from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.const import Const
 from xcompile.frontends.onnx.external import ExternalData
 from xcompile.frontends.onnx.graph import Graph
+from xcompile.frontends.onnx.sequences import TensorSequence
 from xcompile.frontends.onnx.tensors import densify, to_array
 
 
@@ -34,6 +36,7 @@ class Values:
         self.external = external
         self._layers: list[dict[int, Value]] = [{}]
         self._arrays: dict[int, np.ndarray] = {}
+        self._sequences: dict[int, TensorSequence] = {}
 
     def inner(self, graph: Graph) -> "Values":
         """The values of another graph of the same module, none of them defined."""
@@ -49,14 +52,24 @@ class Values:
         finally:
             self._layers = before
 
-    def define(self, number: int, value: Value) -> None:
-        self._layers[-1][number] = value
+    def define(self, number: int, value: Value | TensorSequence) -> None:
+        if isinstance(value, TensorSequence):
+            self._sequences[number] = value
+        else:
+            self._layers[-1][number] = value
+
+    def sequence(self, number: int) -> TensorSequence | None:
+        """The sequence of tensors that the value is, or None."""
+        return self._sequences.get(number)
 
     def _defined(self, number: int) -> Value | None:
         return next((layer[number] for layer in reversed(self._layers) if number in layer), None)
 
     def value(self, number: int, location: ir.Location) -> Value:
         """The IR value; `location` is the node that asks, whose name a constant gets."""
+        if number in self._sequences:
+            name = self._graph.names[number]
+            raise CompileError("XC1012", f"the value '{name}' is a sequence; a tensor is needed")
         value = self._defined(number)
         if value is None:
             array = self.array(number)
@@ -71,6 +84,8 @@ class Values:
         value = self._defined(number)
         if value is not None:
             return self._const_array(value)
+        if number in self._sequences:
+            return None
         if number in self._arrays:
             return self._arrays[number]
         message = self._graph.initializers[number]

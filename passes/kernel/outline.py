@@ -12,7 +12,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.dialects.kernel import SHAPES, Dims, Func, Launch, Return, View, shape_text
-from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.base import dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS, VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
@@ -251,10 +251,10 @@ class _Outlined:
         return [values[r] for r in self._group.root.results]
 
     def _state_shapes(self, op: Op, made: ir.Operation) -> None:
-        """Sizes known only at run time are written to the op: the kernel need not infer them again."""
-        shapes = [self._analysis.shape(r) for r in op.results]
-        if all(isinstance(d, int) for shape in shapes for d in shape):
+        """Sizes that the types do not say are written to the op: the kernel need not infer them again."""
+        if all(is_static(r) for r in op.results):
             return
+        shapes = [self._analysis.shape(r) for r in op.results]
         texts = [";".join(_bind(d, self._names) for d in shape) for shape in shapes]
         made.attributes[SHAPES] = ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])
 

@@ -1,4 +1,4 @@
-"""What becomes of each node case of the ONNX backend suite when it is compiled and run.
+"""What becomes of each case of the ONNX backend suite when our backend runs it.
 
 python -m tests.e2e.onnx_compiled [WORD...]   run cases that have a word in their names; print how the ledger differs
 python -m tests.e2e.onnx_compiled --shrink    take cases that pass now out of the ledger
@@ -6,11 +6,9 @@ python -m tests.e2e.onnx_compiled --rewrite   write the ledger anew
 
 A case is right or is refused with an error code; wrong results are never listed. Cases run in processes of their
 own: one that crashes is one failing case.
-
-Most cases give shapes, axes and the like as inputs, which a compiled model must know: when it is refused for that,
-the case is compiled once more with these inputs as constants.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -20,36 +18,32 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx.numpy_helper
 
-from tests.e2e.onnx_node_cases import NodeCase, node_cases
+from tests.e2e.onnx_node_cases import NodeCase, node_cases, stored_cases
 from tests.e2e.onnx_reference import difference, read_ledger, short, write_ledger
-from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.driver import worker_pool
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import Options
 from xcompile.compiler.worker.pool import WorkerPool
+from xcompile.frontends.onnx.backend import XcompileBackend
 from xcompile.runtime.errors import RuntimeModelError
 
 LEDGER = Path(__file__).with_name("onnx_compiled_ledger.txt")
 
 _HEAD = """\
-# Node cases of the ONNX backend suite that are not compiled, and why: each is refused with a code.
+# Cases of the ONNX backend suite that are not compiled, and why: each is refused with a code.
 # This list may only shrink: python -m tests.e2e.onnx_compiled --shrink
 """
 _ROOT = Path(__file__).parents[2]
 _SECONDS = 300
-_DATA_SIZES = ("XC2010", "XC4011")
-"""Codes that say that a size or place depends on data."""
 
 
 def failure(case: NodeCase, pool: WorkerPool) -> str | None:
     """Why a compiled case is not right, beginning with a code when it is refused; None when it is right."""
     try:
+        prepared = XcompileBackend.prepare(case.model, pool=pool, threads=1)
         for inputs, expected in case.data:
-            given = [v if isinstance(v, list) or v is None else np.asarray(v) for v in inputs]
-            results = _results(case.model, given, pool)
+            results = prepared.run(inputs)
             for actual, wanted in zip(results, expected, strict=True):
                 problem = difference(np.asarray(actual), np.asarray(wanted), case)
                 if problem:
@@ -61,45 +55,10 @@ def failure(case: NodeCase, pool: WorkerPool) -> str | None:
     return None
 
 
-def _results(
-    model: onnx.ModelProto, inputs: Sequence[np.ndarray], pool: WorkerPool
-) -> Sequence[np.ndarray]:
-    """The outputs; of a model whose sizes depend on data with as few inputs as possible made constants."""
-    refusal: CompileError | None = None
-    for bound in ((), *_candidates(inputs)):
-        free = [x for i, x in enumerate(inputs) if i not in bound]
-        try:
-            compiled = compile_model(_with_constants(model, inputs, bound), pool=pool, threads=1)
-        except CompileError as error:
-            if error.code not in _DATA_SIZES:
-                raise
-            refusal = refusal or error
-            continue
-        return list(compiled.executable.run(free).values())
-    assert refusal is not None
-    raise refusal
-
-
-def _candidates(inputs: Sequence[np.ndarray]) -> Sequence[tuple[int, ...]]:
-    """Positions of inputs that may say sizes: each alone, all vectors of integers, all short vectors besides."""
-    arrays = [(i, x) for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.ndim < 2]
-    whole = [i for i, x in arrays if x.dtype.kind in "iu"]
-    small = [i for i, x in arrays if i in whole or x.size <= 8]
-    return [*((i,) for i in whole), tuple(whole), tuple(small)]
-
-
-def _with_constants(
-    model: onnx.ModelProto, inputs: Sequence[np.ndarray], bound: Sequence[int]
-) -> onnx.ModelProto:
-    if not bound:
-        return model
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    for position in sorted(bound, reverse=True):
-        name = changed.graph.input[position].name
-        del changed.graph.input[position]
-        changed.graph.initializer.append(onnx.numpy_helper.from_array(inputs[position], name))
-    return changed
+@functools.cache
+def all_cases() -> tuple[NodeCase, ...]:
+    """The node cases and those that are files."""
+    return (*node_cases(), *stored_cases())
 
 
 class _Server:
@@ -171,7 +130,7 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
 
 def _serve() -> None:
     """Answer each name on standard input with the outcome, as JSON, on standard output."""
-    cases = {case.name: case for case in node_cases()}
+    cases = {case.name: case for case in all_cases()}
     answers, sys.stdout = sys.stdout, sys.stderr
     with worker_pool(Options()) as pool:
         for line in sys.stdin:
@@ -188,7 +147,7 @@ def main(arguments: list[str]) -> None:
         _serve()
         return
     words = [a for a in arguments if not a.startswith("-")]
-    cases = [c for c in node_cases() if not words or any(w in c.name for w in words)]
+    cases = [c for c in all_cases() if not words or any(w in c.name for w in words)]
     found, ledger = failures(cases), read_ledger(LEDGER)
     passing = [c.name for c in cases if c.name in ledger and c.name not in found]
     fresh = {name: why for name, why in found.items() if name not in ledger}

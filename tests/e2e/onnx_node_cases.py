@@ -1,12 +1,13 @@
-"""The node cases of the ONNX backend suite: small models with inputs and expected outputs.
+"""The cases of the ONNX backend suite: small models with inputs and expected outputs.
 
-The onnx package ships them as Python modules (`onnx/backend/test/case/node`) which make the models
-when they are loaded, in a few seconds.
+The onnx package ships the node cases as Python modules (`onnx/backend/test/case/node`) which make the models
+when they are loaded, in a few seconds, and others, exported from PyTorch or written by hand, as files.
 """
 
 import functools
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -54,3 +55,31 @@ def _arrays(data: object) -> object:
     if isinstance(data, onnx.TensorProto):
         return onnx.numpy_helper.to_array(data)
     return [_arrays(part) for part in data] if isinstance(data, list | tuple) else data
+
+
+STORED = ("simple", "pytorch-converted", "pytorch-operator")
+"""The kinds of cases that are files."""
+
+
+@functools.cache
+def stored_cases() -> tuple[NodeCase, ...]:
+    """All cases that are files, by name."""
+    loaded = [case for kind in STORED for case in load_model_tests(kind=kind)]
+    cases = [
+        NodeCase(c.name, onnx.load(Path(c.model_dir) / "model.onnx"), _stored(c), c.rtol, c.atol)
+        for c in loaded
+    ]
+    return tuple(sorted(cases, key=lambda case: case.name))
+
+
+def _stored(case: object) -> list[tuple[list[object], list[object]]]:
+    """The arrays of a case's folder; those of other types than tensors are None."""
+    found: list[tuple[list[object], list[object]]] = []
+    for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):  # type: ignore[attr-defined]
+        found.append((_arrays_of(folder, "input"), _arrays_of(folder, "output")))
+    return found
+
+
+def _arrays_of(folder: Path, kind: str) -> list[object]:
+    files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda f: int(f.stem.split("_")[1]))
+    return [onnx.numpy_helper.to_array(onnx.load_tensor(str(f))) for f in files]

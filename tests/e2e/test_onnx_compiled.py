@@ -1,9 +1,8 @@
-"""Node cases through the compiler: a sample always, all of them with `-m full`."""
+"""The official backend suite of ONNX through our backend: a sample always, all of it with `-m full`."""
 
 import pytest
 
-from tests.e2e.onnx_compiled import LEDGER, failures, wrong
-from tests.e2e.onnx_node_cases import node_cases
+from tests.e2e.onnx_compiled import LEDGER, all_cases, failures, wrong
 from tests.e2e.onnx_reference import read_ledger
 
 SAMPLE = 20
@@ -18,17 +17,17 @@ def _check(cases):
     assert not passing, "these pass now: run python -m tests.e2e.onnx_compiled --shrink"
 
 
-def test_a_sample_of_node_cases_is_right_or_refused_with_a_code():
-    cases = [c for c in node_cases() if c.name not in read_ledger(LEDGER)]
+def test_a_sample_of_the_suite_is_right_or_refused_with_a_code():
+    cases = [c for c in all_cases() if c.name not in read_ledger(LEDGER)]
     _check(cases[::SAMPLE])
 
 
 @pytest.mark.full
-def test_all_node_cases_are_right_or_refused_with_a_code():
-    _check(node_cases())
+def test_all_cases_are_right_or_refused_with_a_code():
+    _check(all_cases())
 
 
 def test_ledger_lists_only_refusals_of_cases_that_exist():
     ledger = read_ledger(LEDGER)
-    assert set(ledger) <= {case.name for case in node_cases()}
+    assert set(ledger) <= {case.name for case in all_cases()}
     assert wrong(ledger) == {}
