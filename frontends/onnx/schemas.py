@@ -104,7 +104,8 @@ def check_dtypes(node: Node, dtypes: Sequence[str | None]) -> None:
                     "XC1011", f"the input '{formal.name}' of {node.op} is missing", node=node.name
                 )
             continue
-        if f"tensor({_ONNX_NAMES[dtype]})" not in formal.types:
+        name = f"tensor({_ONNX_NAMES[dtype]})"
+        if name not in formal.types and f"optional({name})" not in formal.types:
             raise CompileError(
                 "XC2002",
                 f"{node.op} is not defined for input '{formal.name}' of type {dtype}",
