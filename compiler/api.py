@@ -1,10 +1,10 @@
 """The functions that users call; `xcompile` re-exports them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from xcompile.compiler.artifact_cache import Slot
 from xcompile.compiler.model import CompiledModel
@@ -66,6 +66,7 @@ def compile(
     Raises:
         CompileError: what is wrong, where in the model, and what to do.
     """
+    check_callbacks(progress, pool)
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
         options=options,
@@ -115,10 +116,12 @@ def make_request(
     given = Options(options)
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
-    files = [Path(path) for path in ([load] if isinstance(load, str | PathLike) else load)]
+    files = [
+        Path(path) for path in _listed(load, (str, PathLike), "XC3009", "paths of Python files")
+    ]
     for file in files:
         plugin_module_name(file)  # a file that cannot be read is told by the name that was given
-    explained = frozenset([explain] if isinstance(explain, str) else explain)
+    explained = frozenset(_listed(explain, (str,), "XC3001", "names of passes"))
     _check_prefix(prefix)
     made = Request(
         target=resolved,
@@ -166,6 +169,31 @@ def _make(
     return made
 
 
+def check_callbacks(progress: object, pool: object) -> None:
+    """Check two arguments of `compile` that it hands on.
+
+    Raises:
+        CompileError: XC6005.
+    """
+    if progress is not None and not callable(progress):
+        raise CompileError("XC6005", f"progress is called; {type(progress).__name__} cannot be")
+    if pool is not None and not callable(getattr(pool, "map", None)):
+        raise CompileError("XC6005", f"a pool is a WorkerPool, not {type(pool).__name__}")
+
+
+def _listed(given: Any, kinds: tuple[type, ...], code: str, what: str) -> list[Any]:
+    """One value, or several, as a list."""
+    if isinstance(given, kinds):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes | Mapping):
+        raise CompileError(code, f"{what} are expected, not {type(given).__name__}")
+    values = list(cast("Iterable[object]", given))
+    wrong = next((value for value in values if not isinstance(value, kinds)), None)
+    if wrong is not None:
+        raise CompileError(code, f"{what} are expected, not {type(wrong).__name__}")
+    return values
+
+
 def _check_kinds(target: object, *pipelines: object) -> None:
     if not isinstance(target, str | Target):
         raise CompileError("XC6001", f"a target is a name or a Target, not {type(target).__name__}")
@@ -178,7 +206,7 @@ def _check_kinds(target: object, *pipelines: object) -> None:
 
 
 def _check_prefix(prefix: str) -> None:
-    if not is_prefix(prefix):
+    if not isinstance(prefix, str) or not is_prefix(prefix):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CompileError(
             "XC6005", f"the prefix '{prefix}' cannot start the names of C functions",
             help="a C identifier of at most 64 characters that is not one of the C library's",

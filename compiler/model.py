@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
 from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.executable import Executable
 
@@ -73,4 +74,12 @@ class CompiledModel:
         Raises:
             CompileError: XC7xxx when it cannot be linked or written.
         """
+        if not isinstance(path, str | PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            what = type(path).__name__
+            raise CompileError("XC7001", f"a library is written to a path, not {what}")
         self.artifact.save(Path(path))
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            "a compiled model cannot be pickled: save it, and xcompile.load the library where it is needed"
+        )

@@ -186,6 +186,8 @@ def profile(
         CompileError: the model cannot be compiled for this machine.
         RuntimeModelError: it does not take the inputs.
     """
+    if type(repeats) is not int or repeats < 1:
+        raise CompileError("XC6005", f"repeats is {repeats!r}; a positive integer is expected")
     compiled = compile_model(model, **arguments)
     threads = compiled.executable.threads
     return measure(compiled.artifact, inputs, threads=threads, repeats=repeats)

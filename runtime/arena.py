@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from xcompile.runtime.abi import ALIGNMENT
-from xcompile.runtime.errors import RuntimeModelError
+from xcompile.runtime.errors import RuntimeModelError, shorten
 
 
 def round_up(size: int) -> int:
@@ -45,10 +45,17 @@ class Arena(AlignedMemory):
 
     Args:
         capacity: bytes, at least `required_bytes` of every model and shapes that will run in it.
+
+    Raises:
+        RuntimeModelError: XC5007 when it is no such number, or the system has no such memory.
     """
 
     def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
+        if not isinstance(capacity, int | np.integer) or capacity < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RuntimeModelError(
+                "XC5007", f"an arena has a number of bytes, not {shorten(repr(capacity))}"
+            )
+        super().__init__(int(capacity))
         self._lock = threading.Lock()
 
     def acquire(self, needed: int) -> None:

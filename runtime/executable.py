@@ -6,7 +6,7 @@ import ctypes
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,8 +112,11 @@ class Executable:
         pool: native_library.Pool | None = None,
         poison: bool = False,
     ) -> None:
-        if threads is not None and not 1 <= threads <= MAX_THREADS:
-            raise RuntimeModelError("XC5006", f"threads is {threads}; expected 1 to {MAX_THREADS}")
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
+            got = shorten(repr(threads))
+            raise RuntimeModelError("XC5006", f"threads is {got}; expected 1 to {MAX_THREADS}")
+        if pool is not None and not isinstance(pool, native_library.Pool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RuntimeModelError("XC5006", f"a Pool is expected, not {type(pool).__name__}")
         self.manifest = manifest
         self.threads = threads or native_library.default_threads()
         self._entry = entry
@@ -319,6 +322,7 @@ class Executable:
                 raise RuntimeModelError(
                     "XC5007", f"an Arena is expected, not {type(arena).__name__}"
                 )
+            self._check_outside(arena, addresses, plan)
             arena.acquire(plan.required_bytes)
         try:
             if arena is not None:
@@ -339,6 +343,16 @@ class Executable:
             self._frames.append(frame)
         if status:
             raise RuntimeModelError("XC5006", self._check_text(status))
+
+    def _check_outside(self, arena: Arena, addresses: list[int], plan: _Plan) -> None:
+        """Raises when an input or output lies in the working memory."""
+        ports, sizes = [*self._inputs, *self._outputs], plan.input_bytes + plan.output_bytes
+        for port, begin, size in zip(ports, addresses, sizes, strict=True):
+            if begin < arena.address + arena.capacity and arena.address < begin + size and size:
+                raise RuntimeModelError("XC5007", f"{port.title} lies in the arena")
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a loaded model cannot be pickled: load its library where it is needed")
 
     def _context(self) -> Context:
         return Context(

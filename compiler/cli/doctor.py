@@ -16,11 +16,17 @@ from xcompile.runtime.errors import RuntimeModelError
 
 
 class State(IntEnum):
-    """How good a finding is; the worst one is the exit code."""
+    """How good a finding is. The exit code follows from the worst one."""
 
     OK = 0
-    MISSING = 1
-    BROKEN = 2
+    ABSENT = 1
+    MISSING = 2
+    BROKEN = 3
+
+    @property
+    def exit_code(self) -> int:
+        """0 when everything that xcompile itself does can be done, 1 when something cannot, 2 when it is broken."""
+        return max(0, self - 1)
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class Finding:
 
     Attributes:
         name: what was looked for.
-        state: whether it is there, is missing (something optional cannot be done), or is broken.
+        state: whether it is there; is absent (another program that some uses need); is missing (something cannot be
+            done, or not well); or is broken.
         text: what was found, or what to do.
     """
 
@@ -41,13 +48,14 @@ class Finding:
 def doctor() -> None:
     """Look for what the compiler needs on this machine.
 
-    The exit code is 0 when all is there, 1 when something optional is missing, 2 when something is broken.
+    The exit code is 0 when nothing is missing but other programs that some uses need, 1 when something cannot be done,
+    2 when something is broken.
     """
     findings = [check() for check in _CHECKS]
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{finding.state.name.lower():7}  {finding.name.ljust(width)}  {finding.text}")
-    raise typer.Exit(max(finding.state for finding in findings))
+    raise typer.Exit(max(finding.state for finding in findings).exit_code)
 
 
 def _python() -> Finding:
@@ -130,8 +138,8 @@ def _cache() -> Finding:
 
 def _onnxruntime() -> Finding:
     if importlib.util.find_spec("onnxruntime") is None:
-        what = "for `bench --against onnxruntime`: pip install onnxruntime"
-        return Finding("onnxruntime", State.MISSING, what)
+        what = "for `diff`, `bench --against` and `--fallback`: pip install onnxruntime"
+        return Finding("onnxruntime", State.ABSENT, what)
     return Finding("onnxruntime", State.OK, "installed")
 
 
@@ -143,7 +151,7 @@ def _tool(name: str, what_for: str, *commands: str) -> Callable[[], Finding]:
             found = shutil.which(command)
             if found is not None:
                 return Finding(name, State.OK, found)
-        return Finding(name, State.MISSING, what_for)
+        return Finding(name, State.ABSENT, what_for)
 
     return check
 

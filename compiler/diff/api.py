@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcompile.compiler.api import make_request
+from xcompile.compiler.api import check_callbacks, make_request
 from xcompile.compiler.diff.report import Report
 from xcompile.compiler.request import Progress
 from xcompile.compiler.support.errors import CompileError
@@ -50,6 +50,10 @@ def diff(
     """
     from xcompile.compiler.diff.run import compare
 
+    check_callbacks(progress, pool)
+    if inputs is not None and not callable(inputs) and not isinstance(inputs, Mapping | Sequence):
+        what = type(inputs).__name__
+        raise CompileError("XC6005", f"inputs are arrays by name or in order, not {what}")
     request, _ = make_request(target, **arguments)
     if not request.target.runs_on(host_target()):
         raise CompileError(

@@ -201,10 +201,13 @@ class Options:
         Raises:
             CompileError: XC6004 for an unknown name, XC6005 for a wrong value.
         """
-        given = given or {}
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
+            what = type(given).__name__
+            raise CompileError("XC6005", f"options are values by name, not {what}")
         for name in given:
             if name not in declared:
-                close = difflib.get_close_matches(name, declared) or sorted(declared)
+                close = difflib.get_close_matches(str(name), declared) or sorted(declared)
                 raise CompileError(
                     "XC6004", f"no option '{name}'", help=f"did you mean {' or '.join(close)}?"
                 )

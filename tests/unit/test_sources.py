@@ -33,7 +33,9 @@ def test_the_environment_is_read_in_one_file() -> None:
 
 
 def test_the_product_opens_no_connections_and_reads_no_pickles() -> None:
-    unwanted = r"(?m)^\s*(import|from) (urllib|socket|http|ssl|ftplib|requests|pickle|marshal|shelve)\b"
+    unwanted = (
+        r"(?m)^\s*(import|from) (urllib|socket|http|ssl|ftplib|requests|pickle|marshal|shelve)\b"
+    )
     assert users(unwanted) == set()
 
 
