@@ -15,6 +15,7 @@ from xcompile.compiler.codegen.cpu import reduction_elements as _reductions
 from xcompile.compiler.codegen.cpu import resize_elements as _resize
 from xcompile.compiler.codegen.cpu import sampling_elements as _sampling
 from xcompile.compiler.codegen.cpu import window_elements as _windows
+from xcompile.compiler.codegen.cpu.arg_rows import ArgFamily
 from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
@@ -70,6 +71,7 @@ FAMILIES: list[Family] = [
     AttentionFamily(),
     RecurrentFamily(),
     RowFamily(),
+    ArgFamily(),
     ScanFamily(),
     ScatterFamily(),
     MapFamily(),

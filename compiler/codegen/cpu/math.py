@@ -167,7 +167,7 @@ def silu(b: Builder, x: Value, lanes: int, dtype: str = "f32") -> Value:
 def _erfc_large(m: Lanes, t: Value) -> Value:
     """erfc(t) for 1 <= t <= 6, as e^(-t·Q(t)): a few ulp near 1, relative error 4e-6 (f32) at 6."""
     q = m.polynomial(m.sub(t, m.const(3.0)), POLYNOMIALS["erfc", m.dtype])
-    return exp(m.b, m.neg(m.mul(t, q)), m.lanes, m.dtype)
+    return exp_nonpositive(m.b, m.neg(m.mul(t, q)), m.lanes, m.dtype)
 
 
 def _erf_small(m: Lanes, t: Value) -> Value:

@@ -19,7 +19,7 @@ from xcompile.compiler.codegen.cpu.nests import (
 )
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.ir.dtypes import is_float, is_unsigned
-from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.base import dtype_of, rank_of
 
 
 def reduced_axes(pull: Pull, op: Any) -> list[int]:
@@ -175,7 +175,12 @@ def _softmax(pull: Pull, op: Any, at: At) -> Value:
     return convert(pull.b, result, s.dtype, dtype, pull.lanes)
 
 
-@pulls("nn.argmax", "nn.argmin", loops=True)
+def _is_along_lanes(op: Any) -> bool:
+    """Whether the axis is the last one, along which lanes run: elsewhere they compare neighbouring rows."""
+    return op.axis + 1 == rank_of(op.x)
+
+
+@pulls("nn.argmax", "nn.argmin", loops=_is_along_lanes)
 def _arg_extreme(pull: Pull, op: Any, at: At) -> Value:
     axis = op.axis % len(pull.sizes.shape(op.x))
     rest = [c for i, c in enumerate(at) if i != axis] if op.keepdims else list(at)
