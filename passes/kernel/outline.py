@@ -3,6 +3,7 @@
 A kernel is written as text first: groups of equal text are one kernel.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,10 @@ from xcompile.dialects.nn.base import dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS, VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
+
+
+MOST_VARIANTS = 4
+"""Kernels that differ in the scalars that stand in them."""
 
 
 @dataclass
@@ -57,6 +62,7 @@ class Outliner:
         self._module = module
         self._analysis = analysis
         self._kernels: dict[str, str] = {}
+        self._variants: dict[str, int] = {}
         self._block = module.main.regions[0].blocks[0]
         self._new: dict[Value, Value] = {}
 
@@ -97,7 +103,7 @@ class Outliner:
         self._new[result] = made.y
 
     def _launch(self, group: Group) -> None:
-        text, inputs, sizes = _Outlined(self._module, self._analysis, group).write()
+        text, inputs, sizes = self._outlined(group)
         name = self._kernels.get(text)
         if name is None:
             name = self._kernels[text] = _kernel_name(group, len(self._kernels))
@@ -114,6 +120,19 @@ class Outliner:
             loc=fuse(op.location for op in reversed(group.ops)),
         )
         self._new.update(zip(group.root.results, launch.results, strict=True))
+
+    def _outlined(self, group: Group) -> tuple[str, list[Value], list[Dim]]:
+        """A kernel's text, its operands and sizes. Scalars stand in the kernel, until too many kernels differ in
+        nothing else: then they are operands.
+        """
+        embedded = _Outlined(self._module, self._analysis, group).write()
+        if embedded[0] in self._kernels:
+            return embedded
+        general = _Outlined(self._module, self._analysis, group, embed_scalars=False).write()
+        if general[0] == embedded[0]:
+            return embedded
+        self._variants[general[0]] = self._variants.get(general[0], 0) + 1
+        return embedded if self._variants[general[0]] <= MOST_VARIANTS else general
 
     def _append_kernel(self, text: str, name: str) -> None:
         parsed = ir.Module.parse(text, self._module.context)
@@ -195,10 +214,13 @@ def _bind(dim: Dim, names: dict[Dim, str]) -> str:
 class _Outlined:
     """One group as the text of a kernel.func."""
 
-    def __init__(self, module: Module, analysis: ShapeAnalysis, group: Group) -> None:
+    def __init__(
+        self, module: Module, analysis: ShapeAnalysis, group: Group, *, embed_scalars: bool = True
+    ) -> None:
         self._module = module
         self._analysis = analysis
         self._group = group
+        self._embed_scalars = embed_scalars
         self._ops = list(reversed(group.ops))
         self._names: dict[Dim, str] = {}
 
@@ -230,7 +252,9 @@ class _Outlined:
     def _embedded(self, op: Op, value: Value) -> bool:
         """Whether a constant stands in the kernel itself: splats that elementwise ops read."""
         constant = const_of(value)
-        return constant is not None and constant.splat and is_elementwise(op.NAME)
+        if constant is None or not constant.splat or not is_elementwise(op.NAME):
+            return False
+        return self._embed_scalars or math.prod(ir.RankedTensorType(value.type).shape) != 1
 
     def _body(self, values: dict[Value, Value]) -> list[Value]:
         if not values and self._analysis.content(self._group.root.results[0]) is not None:
