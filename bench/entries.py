@@ -64,7 +64,8 @@ def _magika(size: int) -> Feeds:
 
 
 def _plcmos(size: int) -> Feeds:
-    batch, frames = ((1, 600), (1, 131), (2, 250))[size - 1]
+    # never a batch of 1: the rank of the output would be another one
+    batch, frames = ((2, 600), (3, 131), (5, 250))[size - 1]
     sound = np.stack([inputs.spectra(frames, size + i) for i in range(batch)])
     rater = np.random.default_rng(size).normal(size=(batch, 64)).astype(np.float32)
     return {"degraded_audio": sound[:, None], "rater_embed": rater}

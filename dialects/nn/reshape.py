@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim, product
+from xcompile.compiler.support.dims import Dim, maximum, minimum, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, check_integers, nn, rank_of
 from xcompile.dialects.nn.elementwise import broadcast_shapes
 
@@ -115,7 +115,10 @@ class Flatten(DataMovement):
 
 @nn.op("squeeze")
 class Squeeze(DataMovement):
-    """Without the axes `axes`, each of size 1; without all axes of size 1 when None. ONNX Squeeze."""
+    """Without the axes `axes`, each of size 1; without all axes of size 1 when None. ONNX Squeeze.
+
+    When `axes` is None, an axis whose size is not known must not turn out to be 1: the rank would depend on it.
+    """
 
     x: Operand
     y: Result
@@ -124,8 +127,10 @@ class Squeeze(DataMovement):
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = sizes.shape(self.x)
         if self.axes is None:
-            if not all(isinstance(d, int) for d in shape):
-                raise self.error("XC2010", "squeeze without axes needs an operand of fixed size")
+            for size in shape:
+                if not isinstance(size, int):
+                    what = f"squeeze without axes keeps an axis of {size} elements, which must not be 1"
+                    sizes.equal(minimum(maximum(size - 1, 1 - size), 1), 1, what)
             return [tuple(d for d in shape if d != 1)]
         axes = {axis_of(self, axis, len(shape)) for axis in self.axes}
         for axis in axes:
@@ -136,7 +141,10 @@ class Squeeze(DataMovement):
         return self.flat_content(sizes)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return np.squeeze(x, self.axes)
+        squeezed = np.squeeze(x, self.axes)
+        if squeezed.ndim != rank_of(self.y):
+            raise ValueError("an axis whose size was not known has size 1 and would be removed")
+        return squeezed
 
 
 @nn.op("unsqueeze")

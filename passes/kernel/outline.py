@@ -18,7 +18,6 @@ from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS, VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
-
 MOST_VARIANTS = 4
 """Kernels that differ in the scalars that stand in them."""
 

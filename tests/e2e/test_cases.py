@@ -6,6 +6,7 @@ import pytest
 from onnx import helper
 
 from tests.e2e.compiled_node import compiled, run
+from xcompile.runtime.errors import RuntimeModelError
 
 INF, NAN = np.inf, np.nan
 FLOATS = ("float32", "float64", "float16")
@@ -498,3 +499,15 @@ def test_an_input_in_any_layout_gives_what_its_copy_gives(layout):
 def test_a_broadcast_input_gives_what_its_copy_gives():
     (y,) = _double().run([np.broadcast_to(arange(6), (4, 6))]).values()
     np.testing.assert_array_equal(y, np.tile(2 * arange(6), (4, 1)))
+
+
+# -- ranks that depend on sizes --------------------------------------------------------------------
+
+
+def test_squeeze_without_axes_keeps_an_unknown_axis_and_refuses_it_to_be_one():
+    node = helper.make_node("Squeeze", ["x"], ["y"], name="node")
+    model = compiled([node], {"x": ("float32", ["n", 1, 3])}, ["y"])
+    (y,) = model.executable.run([arange(2, 1, 3)]).values()
+    np.testing.assert_array_equal(y, arange(2, 3))
+    with pytest.raises(RuntimeModelError, match="must not be 1 \\(node 'node'\\)"):
+        model.executable.run([arange(1, 1, 3)])
