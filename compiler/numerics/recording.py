@@ -108,7 +108,7 @@ class Recording:
         Raises:
             CompileError: XC2011 an op fails on these inputs.
         """
-        for operation in _operations(self.module)[:-1]:
+        for operation in operations_of(self.module)[:-1]:
             self.execute(operation, self.values)
         for value, recorded in self.values.items():
             recorded.allowed, recorded.names = Allowed(), (names or {}).get(value, ())
@@ -117,7 +117,7 @@ class Recording:
         """Remember the module as it is."""
         self.seen, self.by_node = {}, {}
         kernels = _kernel_keys(self.module)
-        for operation in _operations(self.module):
+        for operation in operations_of(self.module):
             operands, results = uses_of(operation), list(operation.results)
             self.seen[identity(operation)] = _Seen(operands, results, _key(operation, kernels))
             for name in node_names(operation.location):
@@ -201,7 +201,7 @@ class _Update:
         recording.forget_kernels()
         for argument in recording.module.main.regions[0].blocks[0].arguments:
             self._new[argument] = self._old[argument]
-        *body, terminator = _operations(recording.module)
+        *body, terminator = operations_of(recording.module)
         for operation in body:
             self._visit(operation)
         self._finish(terminator)
@@ -313,7 +313,8 @@ class _Update:
         return Fault(value, nodes, text)
 
 
-def _operations(module: Module) -> list[ir.Operation]:
+def operations_of(module: Module) -> list[ir.Operation]:
+    """The ops of `@main`, the terminator last."""
     return [o.operation for o in module.main.regions[0].blocks[0].operations]
 
 
