@@ -17,9 +17,12 @@ from xcompile.compiler.schedule.conv_problem import (
     ConvBlocking,
     ConvProblem,
     ConvSchedule,
+    block_channels,
     check_problem,
     flatten,
-    panel_blocks,
+    group_blocks,
+    groups_of_panel,
+    panel_groups,
 )
 from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import resolve
@@ -41,8 +44,8 @@ __all__ = [
 SMALL_TILE = 64
 """Smaller tiles load weights too often."""
 
-MOST_LOADS = 0.7
-"""Loads that can be had for each multiply-add without slowing it down."""
+MOST_LOADS = 1.4
+"""Loads that can be had in a cycle without slowing multiply-adds down."""
 
 CHAINS = 10
 """Independent accumulators that hide the latency of multiply-adds: five cycles, two a cycle."""
@@ -95,8 +98,8 @@ def pack(
 ) -> np.ndarray:
     """Weights in the order of use: [phase][panel][block][kw][kh][channel][vectors · V].
 
-    A panel's blocks begin at that of its first group's first channel; they hold zeros where a channel of input
-    and one of output are of different groups.
+    With groups it is [panel][group][block]…, the groups those of which the panel has output channels; there are zeros
+    for output channels of other groups.
 
     Args:
         weight: float32, (phases · oc, c / groups, taps…).
@@ -116,20 +119,17 @@ def _pack_phase(
 ) -> np.ndarray:
     blocking = ConvBlocking.of(problem, schedule, target)
     kh, kw = problem.taps
-    width, lanes = schedule.vectors * blocking.lanes, blocking.lanes
+    width = schedule.vectors * blocking.lanes
     c, oc = problem.c // problem.groups, problem.oc // problem.groups
-    padded = np.zeros(
-        (blocking.phase_panels, width, blocking.in_blocks * blocking.channels, kh, kw), np.float32
-    )
+    runs, channels = blocking.panel // blocking.group, blocking.in_blocks * blocking.channels
+    padded = np.zeros((blocking.phase_panels, runs, width, channels, kh, kw), np.float32)
     for panel in range(blocking.phase_panels):
         start, end = panel * width, min((panel + 1) * width, problem.oc)
-        for group in range(start // oc, (end - 1) // oc + 1):
-            rows = slice(max(start, group * oc), min(end, (group + 1) * oc))
-            column = group * c - blocking.first_block(panel, problem, schedule) * lanes
-            target_rows = slice(rows.start - start, rows.stop - start)
-            padded[panel, target_rows, column : column + c] = weight[rows]
-    blocked = padded.reshape(-1, width, blocking.in_blocks, blocking.channels, kh, kw)
-    return np.ascontiguousarray(blocked.transpose(0, 2, 5, 4, 3, 1)).reshape(-1)
+        for run, group in enumerate(groups_of_panel(problem, width, panel)):
+            first, last = max(start, group * oc), min(end, (group + 1) * oc)
+            padded[panel, run, first - start : last - start, :c] = weight[first:last]
+    blocked = padded.reshape(-1, runs, width, blocking.in_blocks, blocking.channels, kh, kw)
+    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 6, 5, 4, 2)).reshape(-1)
 
 
 def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
@@ -140,19 +140,17 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     """
     lanes = target.lanes(32)
     check_problem(problem, lanes)
-    plain = problem.layout == "plain"
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
     images = problem.n if isinstance(problem.n, int) else 1
     pixels, vectors = _register_tile(problem, images, image, target)
     panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
-    channels = problem.c if plain else lanes
-    in_blocks = panel_blocks(problem, vectors, lanes)
+    channels, in_blocks = block_channels(problem, lanes), group_blocks(problem, lanes)
     pixel_bytes = 4 * ceil(problem.c / channels) * channels
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
     block_bytes = 4 * problem.taps[0] * problem.taps[1] * channels * vectors * lanes
     k_blocks = in_blocks
-    if in_blocks * block_bytes > target.l1d // 2:
+    if problem.groups == 1 and in_blocks * block_bytes > target.l1d // 2:
         parts = ceil(in_blocks / max(1, target.l1d // 4 // block_bytes))
         k_blocks = ceil(in_blocks / parts)
     return ConvSchedule(
@@ -161,7 +159,7 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_h=tile_h,
         tile_w=tile_w,
         k_blocks=k_blocks,
-        unroll=channels if plain else min(channels, 8),
+        unroll=channels if problem.layout == "plain" else min(channels, 8),
         stage=not problem.is_pointwise,
         prefetch=in_blocks * block_bytes * panels > target.l1d // 2,
         prefetch_input=problem.is_pointwise and tile_h == 1,
@@ -219,8 +217,8 @@ def _register_tile(
     fewest = UNITS_A_CORE * target.cores
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2) // vectors - 1)
-        panels = ceil(problem.oc / (vectors * lanes))
-        computed = panels * vectors * panel_blocks(problem, vectors, lanes)
+        groups = panel_groups(problem, vectors, lanes)
+        panels, computed = len(groups), sum(groups) * vectors
         units = images * panels * max(1, image // SMALL_TILE) if image else fewest
         for pixels in range(1, most + 1):
             useful = 1 / computed
@@ -228,7 +226,7 @@ def _register_tile(
                 useful *= image / pixels
             latency = min(1.0, pixels * vectors / CHAINS)
             loads = (pixels + vectors) / (pixels * vectors)
-            fed = min(1.0, MOST_LOADS / loads) * (1 - 0.1 * loads)
+            fed = min(1.0, MOST_LOADS / target.fma_ports / loads) * (1 - 0.1 * loads)
             parallel = min(1.0, units / fewest)
             score = useful * latency * fed * (0.75 + 0.25 * parallel)
             if score > best:

@@ -1,7 +1,7 @@
 """Direct convolution: the problem, its schedules, and what follows from both; see `schedule/conv.py`."""
 
 from dataclasses import astuple, dataclass, field, replace
-from math import ceil
+from math import ceil, gcd
 from typing import Any, Literal
 
 from xcompile.compiler.schedule.phases import Phases
@@ -109,6 +109,8 @@ class ConvSchedule:
         blocking = ConvBlocking.of(problem, self, target)
         if blocking.channels % self.unroll:
             raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.channels}")
+        if problem.groups > 1 and self.k_blocks < blocking.in_blocks:
+            raise ScheduleError("the channels of a group are summed up at once")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
         if self.prefetch_input and (self.stage or self.tile_h > 1):
@@ -121,12 +123,13 @@ class ConvBlocking:
 
     Attributes:
         lanes: V, the vector length.
-        channels: input channels of one block: V, or all of them when the input is plain.
-        in_blocks: blocks of input channels that a panel needs: all, or those of its groups.
+        channels: input channels of one block; see `block_channels`.
+        in_blocks: blocks of input channels of a group.
         out_vectors: vectors of output channels.
         phase_panels: panels of output channels of one phase; the last may have vectors that do not exist.
         panels: panels of all phases.
-        panel: floats in the weights of a panel.
+        group: floats in the weights of a panel for one of its groups.
+        panel: floats in the weights of a panel, which has room for as many groups as any.
         planes: planes of the input: blocks, or channels when the input is plain.
         pixel: floats of a pixel in a plane.
         rows: rows of a staged tile, at most.
@@ -140,6 +143,7 @@ class ConvBlocking:
     out_vectors: int
     phase_panels: int
     panels: int
+    group: int
     panel: int
     planes: int
     pixel: int
@@ -154,8 +158,8 @@ class ConvBlocking:
         """The blocking of a legal schedule."""
         lanes = target.lanes(32)
         plain = problem.layout == "plain"
-        channels = problem.c if plain else lanes
-        in_blocks = panel_blocks(problem, schedule.vectors, lanes)
+        channels = block_channels(problem, lanes)
+        in_blocks = group_blocks(problem, lanes)
         out_vectors = ceil(problem.oc / lanes)
         rows, columns = (
             staged_size(problem.window, axis, size)
@@ -165,6 +169,7 @@ class ConvBlocking:
         plane = -(-rows * columns * pixel // lanes) * lanes
         kh, kw = problem.taps
         phase_panels = ceil(out_vectors / schedule.vectors)
+        group = in_blocks * kh * kw * channels * schedule.vectors * lanes
         return cls(
             lanes=lanes,
             channels=channels,
@@ -172,19 +177,14 @@ class ConvBlocking:
             out_vectors=out_vectors,
             phase_panels=phase_panels,
             panels=problem.phase_count * phase_panels,
-            panel=in_blocks * kh * kw * channels * schedule.vectors * lanes,
+            group=group,
+            panel=max(panel_groups(problem, schedule.vectors, lanes)) * group,
             planes=problem.c if plain else ceil(problem.c / lanes),
             pixel=pixel,
             rows=rows,
             columns=columns,
             plane=plane if plane % ALIAS else plane + 16,
         )
-
-    def first_block(self, panel: int, problem: ConvProblem, schedule: ConvSchedule) -> int:
-        """The block of input channels at which a panel's begin."""
-        group = panel * schedule.vectors * self.lanes // (problem.oc // problem.groups)
-        first = group * (problem.c // problem.groups) // self.lanes
-        return min(first, self.planes - self.in_blocks) if problem.groups > 1 else 0
 
 
 def flatten(problem: ConvProblem) -> ConvProblem:
@@ -199,18 +199,32 @@ def flatten(problem: ConvProblem) -> ConvProblem:
     return replace(problem, h=1, w=pixels)
 
 
-def panel_blocks(problem: ConvProblem, vectors: int, lanes: int) -> int:
-    """The most blocks of input channels that a panel of `vectors` vectors needs for all groups it touches."""
+def block_channels(problem: ConvProblem, lanes: int) -> int:
+    """Input channels of a block: a vector, all of a plain input, or what divides both a group and a vector."""
+    if problem.layout == "plain":
+        return problem.c
+    return lanes if problem.groups == 1 else gcd(problem.c // problem.groups, lanes)
+
+
+def group_blocks(problem: ConvProblem, lanes: int) -> int:
+    """Blocks of input channels of a group."""
     if problem.layout == "plain":
         return 1
-    if problem.groups == 1:
-        return ceil(problem.c / lanes)
-    c, oc, width = problem.c // problem.groups, problem.oc // problem.groups, vectors * lanes
-    return max(
-        ceil(((min(start + width, problem.oc) - 1) // oc + 1) * c / lanes)
-        - start // oc * c // lanes
-        for start in range(0, problem.oc, width)
-    )
+    return ceil(problem.c // problem.groups / block_channels(problem, lanes))
+
+
+def groups_of_panel(problem: ConvProblem, width: int, panel: int) -> range:
+    """The groups of which a panel of `width` output channels has some."""
+    oc = problem.oc // problem.groups
+    last = min((panel + 1) * width, problem.oc) - 1
+    return range(panel * width // oc, last // oc + 1)
+
+
+def panel_groups(problem: ConvProblem, vectors: int, lanes: int) -> list[int]:
+    """For each panel of one phase, of how many groups it has output channels."""
+    width = vectors * lanes
+    panels = ceil(problem.oc / width)
+    return [len(groups_of_panel(problem, width, panel)) for panel in range(panels)]
 
 
 def staged_size(window: Window, axis: int, size: int) -> int:

@@ -125,6 +125,19 @@ def test_padding_lanes_of_the_input_do_not_matter_but_infinity_stays_in_its_chan
     assert not np.isfinite(got[..., 0, 0]).any()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["narrow groups", "groups across vectors", "groups of three"])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_its_group(name: str, target: Target, value: float) -> None:
+    problem = CASES[name]
+    x, weight, bias = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
+    channel, oc = problem.c // problem.groups, problem.oc // problem.groups
+    x[:, channel : 2 * channel] = value
+    got = from_blocked(CompiledConv(problem, target, relu=False)(x, weight, bias), problem.oc)
+    assert not np.isfinite(got[:, oc : 2 * oc]).all(axis=(0, 2, 3)).any()
+    assert np.isfinite(got[:, :oc]).all() and np.isfinite(got[:, 2 * oc :]).all()
+
+
 @pytest.mark.parametrize("target", TARGETS[1:])
 @pytest.mark.parametrize(
     "problem",

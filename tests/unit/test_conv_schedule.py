@@ -15,7 +15,7 @@ from xcompile.compiler.schedule.conv import (
     scratch_bytes,
     space,
 )
-from xcompile.compiler.schedule.conv_problem import panel_blocks
+from xcompile.compiler.schedule.conv_problem import panel_groups
 from xcompile.compiler.schedule.schedule import ScheduleError, from_json, to_json
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.support.dims import symbol
@@ -86,23 +86,23 @@ def test_weights_are_packed_in_the_order_of_use() -> None:
     assert not packed[1, :, :, :, 4:].any()
 
 
-def test_a_panel_of_narrow_groups_has_the_blocks_of_its_groups() -> None:
+def test_a_panel_of_narrow_groups_has_the_weights_of_one_group_after_the_other() -> None:
     problem = ConvProblem(1, 32, 4, 4, 32, groups=8)
     packed = pack(np.ones((32, 4, 1, 1), np.float32), problem, replace(LEGAL, vectors=1), AVX2)
-    block = packed.reshape(4, 8, 8)[1]
-    np.testing.assert_array_equal(block, np.kron(np.eye(2), np.ones((4, 4))))
+    panel = packed.reshape(4, 2, 4, 8)[1]  # [panel][group][channel][V]
+    np.testing.assert_array_equal(panel[0], [[1, 1, 1, 1, 0, 0, 0, 0]] * 4)
+    np.testing.assert_array_equal(panel[1], [[0, 0, 0, 0, 1, 1, 1, 1]] * 4)
 
 
-def test_a_panel_across_two_groups_begins_at_the_block_of_the_first() -> None:
+def test_a_panel_across_two_groups_has_the_channels_of_both() -> None:
     problem = ConvProblem(1, 68, 4, 4, 68, groups=4)
     weight = np.arange(68 * 17, dtype=np.float32).reshape(68, 17, 1, 1) + 1
-    schedule = replace(LEGAL, vectors=1, stage=False)
-    assert panel_blocks(problem, 1, 8) == 5
-    panel = pack(weight, problem, schedule, AVX2).reshape(9, 5 * 8, 8)[6]  # channels 48 to 55
-    first = 34 // 8 * 8  # of group 2, which has outputs 34 to 50
-    assert panel[34 - first, 0] == weight[48, 0, 0, 0]
-    assert panel[51 - first, 3] == weight[51, 0, 0, 0]
-    assert panel[51 - first, 2] == 0
+    schedule = replace(LEGAL, vectors=1, stage=False, k_blocks=17, unroll=1)
+    assert panel_groups(problem, 1, 8) == [1, 1, 2, 1, 2, 1, 2, 1, 1]
+    panel = pack(weight, problem, schedule, AVX2).reshape(9, 2, 17, 8)[6]  # channels 48 to 55
+    assert panel[0, 5, 2] == weight[50, 5, 0, 0]  # of group 2, which has outputs 34 to 50
+    assert panel[1, 5, 3] == weight[51, 5, 0, 0]
+    assert not panel[0, :, 3:].any() and not panel[1, :, :3].any()
 
 
 def test_pointwise_convolutions_are_flattened_and_others_are_not() -> None:

@@ -90,7 +90,7 @@ def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
         steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
         row = blocking.columns * blocking.pixel
         pair = (steps[0], steps[1])
-        source = Source(context.staged, 0, blocking.plane, row, pair, blocking.in_blocks)
+        source = Source(context.staged, 0, blocking.plane, row, pair)
     else:
         row = b.mul(sizes.w, blocking.pixel)
         plane = b.mul(sizes.h, row)
@@ -100,7 +100,7 @@ def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
             b.mul(ow, window.strides[1]),
         ]
         base = b.flatten(at, [plane, row, blocking.pixel])
-        source = Source(context.x, base, plane, row, window.strides, blocking.in_blocks)
+        source = Source(context.x, base, plane, row, window.strides)
     return Tile(n, oh, ow, height, width, source)
 
 
@@ -111,12 +111,7 @@ def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
     if context.problem.phases is not None:
         phase, panel = b.div(panel, blocking.phase_panels), b.rem(panel, blocking.phase_panels)
         tile = _of_phase(context, context.problem.phases, tile, phase)
-    source = tile.source
-    if context.problem.groups > 1:
-        first, blocks = _blocks_of_groups(context, panel)
-        base = b.add(source.base, b.mul(first, source.plane))
-        tile = replace(tile, source=replace(source, base=base, blocks=blocks))
-    blocks = tile.source.blocks
+    blocks = context.blocking.in_blocks
     if context.partial is None:
         _register_tiles(context, tile, panel, weights, 0, blocks)
         return
@@ -134,19 +129,6 @@ def _of_phase(context: ConvContext, phases: Phases, tile: Tile, phase: Index) ->
     )
     shift = b.flatten([row, column], [source.row, context.blocking.pixel])
     return replace(tile, phase=places, source=replace(source, base=b.add(source.base, shift)))
-
-
-def _blocks_of_groups(context: ConvContext, panel: Index) -> tuple[Index, Index]:
-    """The first block of input channels that a panel needs, and how many for all groups it touches."""
-    b, problem, blocking = context.b, context.problem, context.blocking
-    c, oc = problem.c // problem.groups, problem.oc // problem.groups
-    width = context.schedule.vectors * blocking.lanes
-    channel = b.mul(panel, width)
-    first = b.div(b.mul(b.div(channel, oc), c), blocking.lanes)
-    first = b.min(first, blocking.planes - blocking.in_blocks)
-    last_group = b.div(b.sub(b.min(b.add(channel, width), problem.oc), 1), oc)
-    end = b.ceildiv(b.mul(b.add(last_group, 1), c), blocking.lanes)
-    return first, b.sub(end, first)
 
 
 def _register_tiles(

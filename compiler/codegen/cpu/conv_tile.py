@@ -56,7 +56,6 @@ class Source:
     plane: Index
     row: Index
     steps: tuple[int, int]  # input rows and columns from one output pixel to the next
-    blocks: Index  # blocks of input channels that the panel sums up, from the base on
 
 
 @dataclass(frozen=True)
@@ -114,22 +113,63 @@ class RegisterTile:
     def emit(self, weights: Index, first: Index, count: Index) -> None:
         """Sum up `count` blocks of input channels from `first` on; the last part goes to the sink."""
         context, b = self.context, self.b
-        blocks = self.tile.source.blocks
+        blocks = context.blocking.in_blocks
         types = [vector_type(context.lanes, "f32")] * len(self.cells)
         zero = b.float_constant(0.0, "f32", context.lanes)
         places = self.places()
+        if context.problem.groups > 1:
+            self.finish(self.sum_groups(types, places, weights), places)
+            return
         sums = b.choose(
             True if context.partial is None else b.compare("eq", first, 0),
             types,
             lambda: [zero] * len(self.cells),
             self.load_partial,
         )
-        sums = self.reduce(sums, types, places, weights, first, count)
+        sums = self.reduce(sums, types, self.offsets(places), weights, first, count)
         if context.partial is None:
             self.finish(sums, places)
             return
         last = b.compare("sge", b.add(first, count), blocks)
         b.either(last, lambda: self.finish(sums, places), lambda: self.store_partial(sums))
+
+    def sum_groups(self, types: list[str], places: Sequence[Place], weights: Index) -> list[Value]:
+        """The sums of a panel: those of one of its groups after the other, each kept for its own output channels.
+
+        So what the channels of one group hold, NaN and infinity too, stays away from the others.
+        """
+        context, b, blocking = self.context, self.b, self.context.blocking
+        problem, lanes = context.problem, context.lanes
+        c, oc, width = (
+            problem.c // problem.groups,
+            problem.oc // problem.groups,
+            self.vectors * lanes,
+        )
+        first = b.mul(self.panel, width)
+        low = b.div(first, oc)
+        high = b.add(b.div(b.sub(b.min(b.add(first, width), problem.oc), 1), oc), 1)
+        zero = b.float_constant(0.0, "f32", lanes)
+        zeros = [zero] * len(self.cells)
+        offsets = self.offsets(places)
+
+        def body(group: Index, kept: list[Value]) -> Sequence[Value]:
+            own = b.add(weights, b.mul(b.sub(group, low), blocking.group))
+            sums = self.reduce(zeros, types, offsets, own, 0, blocking.in_blocks, b.mul(group, c))
+            begin = b.sub(b.mul(group, oc), first)
+            masks = [self.lanes_in(b.sub(begin, j * lanes), oc) for j in range(self.vectors)]
+            return [
+                b.op(f"arith.select {masks[j]}, {new}, {old} : vector<{lanes}xi1>, {types[0]}")
+                for (_, j), new, old in zip(self.cells, sums, kept, strict=True)
+            ]
+
+        return b.reduce(low, high, 1, zeros, types, body)
+
+    def lanes_in(self, begin: Index, count: int) -> Value:
+        """A mask of the lanes in [begin, begin + count); begin may be negative."""
+        b, lanes = self.b, self.context.lanes
+        behind = b.tail_mask(b.max(b.add(begin, count), 0), lanes)
+        before = b.tail_mask(b.max(begin, 0), lanes)
+        return b.binary("arith.xori", behind, before, lanes, "i1")
 
     # -- where the pixels are -----------------------------------------------------------------
 
@@ -174,16 +214,26 @@ class RegisterTile:
         self,
         sums: list[Value],
         types: list[str],
-        places: Sequence[Place],
+        offsets: Sequence[tuple[Index, int]],
         weights: Index,
         first: Index,
         count: Index,
+        channel: Index = 0,
     ) -> list[Value]:
-        """The loops over blocks, kernel columns, kernel rows and channels of a block."""
+        """The loops over blocks, kernel columns, kernel rows and channels of a block.
+
+        Args:
+            sums: what is added to.
+            types: of the sums.
+            offsets: where the pixels are.
+            weights: where those of the panel, or of its group, begin.
+            first: the first block.
+            count: how many.
+            channel: the first channel of the first block.
+        """
         context, b = self.context, self.b
         blocking, schedule, window = context.blocking, context.schedule, context.problem.window
         source = self.tile.source
-        offsets = self.offsets(places)
         kh, kw = context.problem.taps
         tap = blocking.channels * schedule.vectors * context.lanes
         lane_stride = 1 if blocking.pixel > 1 else source.plane
@@ -200,6 +250,10 @@ class RegisterTile:
 
         def over_block(block: Index, carried: list[Value]) -> Sequence[Value]:
             x0 = b.mul(block, source.plane)
+            if context.problem.groups > 1:
+                start = b.add(channel, b.mul(block, blocking.channels))
+                plane, lane = b.div(start, context.lanes), b.rem(start, context.lanes)
+                x0 = b.add(b.mul(plane, source.plane), lane)
             w0 = b.add(weights, b.mul(block, kh * kw * tap))
 
             def over_columns(s: Index, outer: list[Value]) -> Sequence[Value]:
