@@ -18,6 +18,7 @@ from xcompile.compiler.codegen.cpu.nests import nest, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls
 from xcompile.compiler.ir.dtypes import is_float
 from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.compiler.schedule.map import MOST_UNROLLED
 from xcompile.dialects.nn.base import dtype_of
 
 
@@ -224,10 +225,6 @@ def _scale(pull: Pull, op: Any, position: int, s: Scalars) -> Value | float:
     for value in values[1:]:
         result = choose(result, value)
     return result
-
-
-MOST_UNROLLED = 16
-"""Weights of an element, at most, that are written one after the other."""
 
 
 def _loops(op: Any) -> bool:
