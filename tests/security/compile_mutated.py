@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.security.mutate_onnx import distortions, mutations
+from tests.security.mutate_onnx import KINDS
 from xcompile.compiler.driver import compile_module, worker_pool
 from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.ir.mlir import ir
@@ -46,7 +46,7 @@ LENGTH = 256
 
 def main(kind: str, first: int, count: int, step: int) -> None:
     """Compile every `step`-th model and print how many ended in which way."""
-    models = distortions(first, count) if kind == "cases" else mutations(first, count)
+    models = KINDS[kind](first, count)
     outcomes: collections.Counter[str] = collections.Counter()
     request = Request(target=parse_target("cpu")[0], options=Options({"worker-timeout": 30}))
     with worker_pool(request.options) as pool:

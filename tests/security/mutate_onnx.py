@@ -1,6 +1,6 @@
 """Import mutated models: every one must end in a module or in a CompileError. Run as a process of its own.
 
-python -m tests.security.mutate_onnx FIRST COUNT
+python -m tests.security.mutate_onnx KIND FIRST COUNT
 """
 
 import itertools
@@ -14,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.e2e.onnx_node_cases import node_cases
+from tests.unit.frontends.control_models import CASES
 from tests.unit.frontends.onnx_models import model
 from xcompile.compiler.ir.context import new_context
 from xcompile.compiler.support.errors import CompileError
@@ -122,8 +123,12 @@ def distort(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     chance = random.Random(seed)
     made = onnx.ModelProto()
     made.CopyFrom(model)
+    graphs = [made.graph]
+    for graph in graphs:
+        graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
     for _ in range(chance.randint(1, 3)):
-        chance.choice((_attribute, _attribute, _wiring, _input, _weight))(made.graph, chance)
+        edit = chance.choice((_attribute, _attribute, _wiring, _input, _weight))
+        edit(chance.choice(graphs), chance)
     return made
 
 
@@ -154,6 +159,8 @@ def _attribute(graph: onnx.GraphProto, chance: random.Random) -> None:
 
 
 def _wiring(graph: onnx.GraphProto, chance: random.Random) -> None:
+    if not graph.node:
+        return
     node = chance.choice(graph.node)
     edit = chance.randrange(4)
     if edit == 0 and node.input:
@@ -211,9 +218,27 @@ def distortions(first: int, count: int) -> Iterator[tuple[str, bytes]]:
         )
 
 
+def controls(first: int, count: int) -> Iterator[tuple[str, bytes]]:
+    """Models with branches and loops, mutated where the seed is even and distorted where it is odd."""
+    cases = [(name, make().model) for name, make in CASES.items()]
+    for seed, (index, (name, proto)) in itertools.product(
+        range(first, first + count), enumerate(cases)
+    ):
+        number = seed * 1000 + index
+        data = (
+            distort(proto, number).SerializeToString()
+            if seed % 2
+            else mutate(proto.SerializeToString(), number)
+        )
+        yield f"control {seed} {name}", data
+
+
+KINDS = {"bytes": mutations, "cases": distortions, "control": controls}
+
+
 def main(kind: str, first: int, count: int) -> None:
     """Import mutated or distorted models and print how they ended."""
-    models = distortions(first, count) if kind == "cases" else mutations(first, count)
+    models = KINDS[kind](first, count)
     load_converters()
     context = new_context()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))

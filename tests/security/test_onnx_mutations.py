@@ -29,6 +29,10 @@ def test_distorted_node_cases_end_in_a_module_or_a_compile_error():
     assert 0.3 < run("cases", 0, 1, 120) < 0.9
 
 
+def test_mutated_branches_and_loops_end_in_a_module_or_a_compile_error():
+    assert 0.3 < run("control", 0, 6, 60) < 0.95
+
+
 def compiled(kind, first, count, step, seconds):
     """How many mutated models were refused, were compiled but not compared, and computed the right results."""
     words = [sys.executable, "-m", "tests.security.compile_mutated", kind]
@@ -66,6 +70,11 @@ def test_every_distorted_node_case_computes_what_the_interpreter_computes_or_is_
 @pytest.mark.full
 def test_10000_mutations_end_in_a_module_or_a_compile_error():
     run("bytes", 300, 10_000, 1200)
+
+
+@pytest.mark.full
+def test_mutating_branches_and_loops_300_times_ends_in_a_module_or_a_compile_error():
+    run("control", 6, 300, 2400)
 
 
 @pytest.mark.full
