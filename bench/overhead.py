@@ -52,7 +52,7 @@ def main() -> None:
     name = one.outputs[0].name
     call = fastest(lambda: one.run([x, x], {name: y}))
     thousand = xcompile.compile(chain(1000), threads=1, passes="kernel-form{fuse=false}")
-    launches = len(thousand.artifact.program.steps)
+    launches = len(thousand.artifact.program.launches)
     run = fastest(lambda: thousand.run([x, x], {thousand.outputs[0].name: y}), 100)
     assert y[0] == 1001, y
     per_launch = (run - call) / launches

@@ -8,9 +8,10 @@ from dataclasses import replace
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.cache import ObjectCache
-from xcompile.compiler.codegen.job import Job
-from xcompile.compiler.codegen.program.build import Built, build, machine_of
+from xcompile.compiler.codegen.job import Job, MachineSpec
+from xcompile.compiler.codegen.program.build import Built, build
 from xcompile.compiler.codegen.program.program import Check, Program
+from xcompile.compiler.codegen.program.verify import verify_program
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.instruments import Verify
 from xcompile.compiler.ir.mlir import ir
@@ -97,6 +98,8 @@ def plan_module(
         run_pipeline(module, resolved_pipeline(request), context)
         TRACE.enter(None)
         built = build(module, request.target, request.prefix, checks)
+        if request.options[VERIFY_EACH]:
+            verify_program(built.program)
     entry = _entry_job(built.program, request.target)
     jobs = {**built.jobs, f"{request.prefix}_entry": entry}
     loading = {name: replace(job, load=request.load) for name, job in jobs.items()}
@@ -151,7 +154,7 @@ def worker_pool(options: Options) -> WorkerPool:
 
 def _entry_job(program: Program, target: Target) -> Job:
     return Job(
-        "xcompile.compiler.codegen.program.host_entry:emit", program.to_json(), machine_of(target),
+        "xcompile.compiler.codegen.program.host_entry:emit", program.to_json(), MachineSpec.of(target),
         kernel=f"{program.prefix} (entry functions)",
     )  # fmt: skip
 
@@ -200,7 +203,7 @@ def _artifact(
 
 
 def _check_texts(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
-    """What it means that check i of `P_prepare` fails; names of nodes and inputs may be of any length."""
+    """What it means that check i of `P_prepare`, or then of `P_run`, fails; names may be of any length."""
     for check in program.checks:
         yield shorten(check.text, _TEXT_LIMIT)
     for repeat in program.repeats:
@@ -211,6 +214,8 @@ def _check_texts(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:
             f"are both '{repeat.dim}' and must be equal"
         )
     yield "the sizes are too large"
+    for text in program.failures:
+        yield shorten(text, _TEXT_LIMIT)
 
 
 def _explanations(context: PassContext) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.artifact import Artifact
-from xcompile.compiler.codegen.program.program import Step
+from xcompile.compiler.codegen.program.program import Launch
 from xcompile.compiler.peak import Peak, measure_peak
 from xcompile.compiler.support.dims import Dim, evaluate
 from xcompile.compiler.support.errors import CompileError
@@ -239,7 +239,7 @@ class _Run:
     """
 
     def __init__(
-        self, events: np.ndarray, symbols: Mapping[int, str], steps: Sequence[Step]
+        self, events: np.ndarray, symbols: Mapping[int, str], steps: Sequence[Launch]
     ) -> None:
         self._whole = np.sort(events[events["part"] == _WHOLE], order="launch")
         self._parts = np.sort(events[events["part"] != _WHOLE], order="start")

@@ -127,6 +127,39 @@ class Dims(NnOp):
         return tuple(parse(text) for text in self.values)
 
 
+@kernel.op("read", pure=False)
+class Read(Op):
+    """Read elements of a small integer tensor that sizes depend on.
+
+    Attributes:
+        symbols: the symbol that each element gives its value to; "" for those that nothing depends on.
+    """
+
+    x: Operand
+    symbols: tuple[str, ...]
+
+
+@kernel.op("define", pure=False)
+class Define(Op):
+    """Give a symbol its meaning: a Dim over symbols that are known here."""
+
+    symbol: str
+    dim: str
+
+
+@kernel.op("check", pure=False)
+class Check(Op):
+    """End the run with an error when two Dims, over symbols that are known here, are not equal.
+
+    Attributes:
+        text: what is wrong then.
+    """
+
+    left: str
+    right: str
+    text: str
+
+
 SHAPES = "xc.shapes"
 """The attribute of ops in kernels that says the shapes of their results, where these are not static."""
 
@@ -158,6 +191,12 @@ class KernelSizes:
         """The elements of a small integer tensor as Dims, when they are known."""
         op = None if isinstance(value.owner, ir.Block) else view(value.owner)
         return op.content(self) if isinstance(op, NnOp) else None
+
+    def elements(self, value: Value, count: int | None = None) -> Shape | None:
+        return self.content(value)
+
+    def define(self, dim: Dim, hint: str) -> Dim:
+        return dim
 
     def fresh(self, hint: str) -> Dim:
         raise LookupError(f"a kernel has no new size ({hint})")

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 
 from xcompile.runtime.errors import RuntimeModelError, one_line, shorten
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 ALIGNMENT: Final = 64
 """Bytes: the arena, scratch, prepared data and weights start at multiples of it."""
 MAX_THREADS: Final = 256
@@ -38,6 +38,7 @@ class Context(ctypes.Structure):
         ("buffers", ctypes.c_void_p),
         ("pool", ctypes.c_void_p),
         ("threads", ctypes.c_int64),
+        ("heap", ctypes.c_void_p),
     )
 
 

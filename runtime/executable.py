@@ -6,7 +6,7 @@ import ctypes
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Never
+from typing import Any, Final, Never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,24 +52,31 @@ class ModelEntry:
 
 @dataclass(slots=True)
 class _Plan:
-    """Everything about a run that follows from the shapes of the inputs."""
+    """Everything about a run that follows from the shapes of the inputs.
+
+    Attributes:
+        output_shapes: -1 is a size that depends on data.
+        late: the positions of outputs that have such a size.
+    """
 
     table: ctypes.Array[ctypes.c_int64]
     table_address: int
     input_bytes: list[int]
     output_shapes: list[Shape]
-    output_bytes: list[int]
+    late: list[int]
     arena_bytes: int
     required_bytes: int
     last_use: int = 0
 
 
 class _Frame:
-    """What one run needs for itself: a context, the buffers it points to, and memory."""
+    """What one run needs for itself: a context, the buffers and the heap it points to, and memory."""
 
-    __slots__ = ("address", "buffers", "context", "memory", "plan")
+    __slots__ = ("address", "buffers", "context", "heap", "memory", "plan")
 
-    def __init__(self, context: Context, buffer_count: int) -> None:
+    def __init__(self, context: Context, buffer_count: int, heap: native_library.Heap) -> None:
+        self.heap = heap
+        context.heap = heap.address
         self.buffers = (ctypes.c_void_p * max(buffer_count, 1))()
         context.buffers = ctypes.addressof(self.buffers)
         self.context = context
@@ -165,9 +172,11 @@ class Executable:
             inputs: arrays by name, or in order. Contiguous ones are read in place, see `Port.readable`. They
                 must not change during the run.
             outputs: arrays to write into, by name (not named: a new one is made) or all in order. They are
-                writable, C-contiguous, of the exact shape, and overlap neither inputs nor each other.
+                writable, C-contiguous, of the exact shape, and overlap neither inputs nor each other. One whose
+                shape depends on data must have the shape that comes out.
             arena: working memory of the caller, at least `required_bytes`. By default the model keeps one
-                for each run that is under way at the same time.
+                for each run that is under way at the same time. Values whose size depends on data lie
+                in memory that the model keeps, with both.
 
         Returns:
             The outputs by name.
@@ -188,18 +197,20 @@ class Executable:
             arrays.append(value if in_place else port.readable(value))
         plan = self._plan(tuple([array.shape for array in arrays]))
         addresses = [address_of(array) for array in arrays]
-        if outputs is None:
-            results = [
+        results: list[AnyArray | None]
+        if outputs is None and not plan.late:
+            new = [
                 port.new(shape)
                 for port, shape in zip(self._outputs, plan.output_shapes, strict=True)
             ]
-            addresses += [address_of(array) for array in results]
+            addresses += [address_of(array) for array in new]
+            results = [*new]
         else:
-            results = self._given_outputs(outputs, plan)
-            addresses += [address_of(array) for array in results]
-            self._check_overlap(addresses, plan)
-        self._run_in_frame(addresses, plan, arena)
-        return dict(zip(self._output_names, results, strict=True))
+            results = self._given_outputs(outputs or {}, plan)
+            addresses += [0 if array is None else address_of(array) for array in results]
+            self._check_overlap(addresses, plan, results)
+        self._run_in_frame(addresses, plan, arena, results)
+        return cast("dict[str, AnyArray]", dict(zip(self._output_names, results, strict=True)))
 
     def required_bytes(self, shapes: Shapes) -> int:
         """The bytes an arena needs for a run with inputs of these shapes, by name or in order.
@@ -210,7 +221,7 @@ class Executable:
         return self._plan(self._shape_key(shapes)).required_bytes
 
     def output_shapes(self, shapes: Shapes) -> dict[str, Shape]:
-        """The shapes of the outputs for inputs of these shapes, by name or in order.
+        """The shapes of the outputs for inputs of these shapes, by name or in order; -1 depends on data.
 
         Raises:
             RuntimeModelError: XC5001, XC5003 or XC5004 when the model does not take such inputs.
@@ -265,7 +276,9 @@ class Executable:
         for port in self._outputs:
             output_shapes.append(tuple(table[slot : slot + port.spec.rank]))
             slot += port.spec.rank
-            port.check_dims(output_shapes[-1])
+            if -1 not in output_shapes[-1]:
+                port.check_dims(output_shapes[-1])
+                port.byte_count(output_shapes[-1])
         if not 0 <= table[0] <= _MAX_ARENA_BYTES:
             raise RuntimeModelError("XC5004", f"the model needs {table[0]} bytes of working memory")
         return _Plan(
@@ -273,14 +286,13 @@ class Executable:
             table_address=table_address,
             input_bytes=input_bytes,
             output_shapes=output_shapes,
-            output_bytes=[
-                p.byte_count(s) for p, s in zip(self._outputs, output_shapes, strict=True)
-            ],
+            late=[i for i, shape in enumerate(output_shapes) if -1 in shape],
             arena_bytes=round_up(table[0]),
             required_bytes=round_up(table[0]) + self._scratch_bytes,
         )
 
-    def _given_outputs(self, outputs: Arrays, plan: _Plan) -> list[AnyArray]:
+    def _given_outputs(self, outputs: Arrays, plan: _Plan) -> list[AnyArray | None]:
+        """The caller's arrays, else new ones; None for those that are made when their shape is known."""
         if isinstance(outputs, Mapping):
             unknown = [name for name in outputs if name not in self._output_names]
             if unknown:
@@ -295,12 +307,16 @@ class Executable:
                     "XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}"
                 )
         return [
-            port.new(shape) if value is None else port.writable(value, shape)
+            (None if -1 in shape else port.new(shape))
+            if value is None
+            else port.writable(value, _completed(shape, value))
             for port, value, shape in zip(self._outputs, values, plan.output_shapes, strict=True)
         ]
 
-    def _check_overlap(self, addresses: list[int], plan: _Plan) -> None:
-        sizes = plan.input_bytes + plan.output_bytes
+    def _check_overlap(
+        self, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
+    ) -> None:
+        sizes = plan.input_bytes + _bytes(results)
         first = len(self._inputs)
         for i in range(first, len(addresses)):
             begin, end = addresses[i], addresses[i] + sizes[i]
@@ -312,17 +328,26 @@ class Executable:
                         f"{self._outputs[i - first].title} overlaps {other.title} in memory",
                     )
 
-    def _run_in_frame(self, addresses: list[int], plan: _Plan, arena: Arena | None) -> None:
+    def _run_in_frame(
+        self,
+        addresses: list[int],
+        plan: _Plan,
+        arena: Arena | None,
+        results: list[AnyArray | None],
+    ) -> None:
+        """Run, and put into `results` what lies on the heap of the run."""
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self._context(), len(addresses))
+            frame = _Frame(
+                self._context(), len(addresses), native_library.Heap(poisoned=self._poison)
+            )
         if arena is not None:
             if not isinstance(arena, Arena):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise RuntimeModelError(
                     "XC5007", f"an Arena is expected, not {type(arena).__name__}"
                 )
-            self._check_outside(arena, addresses, plan)
+            self._check_outside(arena, addresses, plan, results)
             arena.acquire(plan.required_bytes)
         try:
             if arena is not None:
@@ -337,6 +362,8 @@ class Executable:
                 (arena or frame.memory).array[: plan.required_bytes] = 0xFF
             frame.buffers[: len(addresses)] = addresses
             status = self._run(frame.address, plan.table_address)
+            if plan.late and not status:
+                self._take_late(frame, arena or frame.memory, plan, results)
         finally:
             if arena is not None:
                 arena.release()
@@ -344,15 +371,36 @@ class Executable:
         if status:
             raise RuntimeModelError("XC5006", self._check_text(status))
 
-    def _check_outside(self, arena: Arena, addresses: list[int], plan: _Plan) -> None:
+    def _check_outside(
+        self, arena: Arena, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
+    ) -> None:
         """Raises when an input or output lies in the working memory."""
-        ports, sizes = [*self._inputs, *self._outputs], plan.input_bytes + plan.output_bytes
+        ports, sizes = [*self._inputs, *self._outputs], plan.input_bytes + _bytes(results)
         for port, begin, size in zip(ports, addresses, sizes, strict=True):
             if begin < arena.address + arena.capacity and arena.address < begin + size and size:
                 raise RuntimeModelError("XC5007", f"{port.title} lies in the arena")
 
     def __reduce__(self) -> Never:
         raise TypeError("a loaded model cannot be pickled: load its library where it is needed")
+
+    def _take_late(
+        self,
+        frame: _Frame,
+        memory: AlignedMemory,
+        plan: _Plan,
+        results: list[AnyArray | None],
+    ) -> None:
+        """Copy the outputs whose shape depends on data; their sizes are the first slots of the run's memory."""
+        count = sum(plan.output_shapes[position].count(-1) for position in plan.late)
+        sizes = iter(memory.array[: 8 * count].view(np.int64).tolist())
+        for position in plan.late:
+            port, given = self._outputs[position], results[position]
+            shape = tuple(next(sizes) if dim < 0 else dim for dim in plan.output_shapes[position])
+            array = port.new(shape) if given is None else port.writable(given, shape)
+            source = frame.buffers[len(self._inputs) + position]
+            if array.nbytes:
+                ctypes.memmove(address_of(array), source, array.nbytes)
+            results[position] = array
 
     def _context(self) -> Context:
         return Context(
@@ -378,6 +426,18 @@ class Executable:
             if 0 <= -1 - status < len(checks)
             else f"the model answered with code {status}"
         )
+
+
+def _bytes(arrays: list[AnyArray | None]) -> list[int]:
+    return [0 if array is None else array.nbytes for array in arrays]
+
+
+def _completed(shape: Shape, array: object) -> Shape:
+    """The shape with the array's own sizes where they depend on data."""
+    own: object = getattr(array, "shape", None)
+    if -1 not in shape or not isinstance(own, tuple) or len(cast("Shape", own)) != len(shape):
+        return shape
+    return tuple(a if d < 0 else d for a, d in zip(cast("Shape", own), shape, strict=True))
 
 
 def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:

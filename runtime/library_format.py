@@ -27,7 +27,16 @@ MANIFEST_AT: Final = 64
 ENTRY_POINTS: Final = ("manifest", "weights", "prepare", "run", "init")
 """What P_… of a library Python uses."""
 C_FUNCTIONS: Final = (
-    *("create", "destroy", "shapes", "required_bytes", "run_model", "set_pool", "status_text"),
+    *(
+        "create",
+        "destroy",
+        "shapes",
+        "required_bytes",
+        "run_model",
+        "release",
+        "set_pool",
+        "status_text",
+    ),
 )
 """What P_… of a library C uses."""
 

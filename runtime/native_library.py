@@ -13,7 +13,12 @@ from xcompile.runtime.errors import RuntimeModelError
 
 _PREBUILT: Final = Path(__file__).parent / "native" / "prebuilt"
 _ARCHITECTURES: Final[Mapping[str, str]] = {"arm64": "aarch64", "AMD64": "x86_64"}
-_JIT_SYMBOLS: Final = ("xc_parallel_for",)
+_JIT_SYMBOLS: Final = (
+    "xc_parallel_for",
+    "xc_heap_begin",
+    "xc_heap_allocate",
+    "xc_heap_free",
+)
 
 
 def host_architecture() -> str:
@@ -96,6 +101,24 @@ class Pool:
             self._destroy(self.address)
 
 
+class Heap:
+    """Memory of one run at a time, for values whose size depends on data; it keeps its blocks from run to run.
+
+    Args:
+        poisoned: fill what it hands out with 0xFF.
+    """
+
+    def __init__(self, *, poisoned: bool) -> None:
+        self._destroy = _library().xc_heap_destroy
+        self.address: int = _library().xc_heap_create(poisoned) or 0
+        if not self.address:
+            raise MemoryError("no memory for a heap")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            self._destroy(self.address)
+
+
 def default_pool() -> int:
     """The address of the pool that all models of this process share; it is never destroyed."""
     return _library().xc_default_pool()
@@ -110,6 +133,8 @@ def _library() -> ctypes.CDLL:
         ("xc_pool_create", pointer, [integer]),
         ("xc_pool_destroy", None, [pointer]),
         ("xc_default_pool", pointer, []),
+        ("xc_heap_create", pointer, [ctypes.c_int32]),
+        ("xc_heap_destroy", None, [pointer]),
         ("xc_default_threads", integer, []),
         ("xc_profile_into", None, [pointer, integer]),
         ("xc_profile_count", integer, []),

@@ -70,7 +70,7 @@ def _details(made: "CompiledModel") -> str:
         f"target  {manifest.target}: {' '.join(manifest.features)}",
         f"passes  {manifest.provenance['pipeline']}",
         f"weights {bytes_text(manifest.weights_bytes)}, {bytes_text(manifest.prepared_bytes)} prepared at load",
-        f"memory  {program.arena} bytes, {program.scratch} a thread, {len(program.steps)} launches",
+        f"memory  {program.arena} bytes, {program.scratch} a thread, {len(program.launches)} launches",
     ]
     return "\n".join(lines)
 
@@ -80,6 +80,6 @@ def _report(made: "CompiledModel") -> str:
     artifact = made.artifact
     rows = [
         (step.node, artifact.kernels[step.symbol].family, artifact.kernels[step.symbol].schedule)
-        for step in artifact.program.steps
+        for step in artifact.program.launches
     ]
     return table(("model nodes", "family", "schedule"), rows)

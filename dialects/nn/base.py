@@ -38,8 +38,19 @@ class Sizes(Protocol):
         """
         ...
 
+    def elements(self, value: Value, count: int | None = None) -> Shape | None:
+        """The elements of a small integer tensor that says sizes or places: those that are not known become symbols,
+        which are read when the model runs and may be negative. Where their number is not known it must be `count`,
+        a check at run time; None when that is not known either.
+        """
+        ...
+
+    def define(self, dim: Dim, hint: str) -> Dim:
+        """The size under a name of its own where it depends on data and is long; that it is not negative is checked."""
+        ...
+
     def fresh(self, hint: str) -> Dim:
-        """A new symbol: a size that depends on data."""
+        """A new symbol, whose meaning is given elsewhere."""
         ...
 
     def equal(self, a: Dim, b: Dim, what: str) -> Dim:

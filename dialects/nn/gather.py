@@ -1,4 +1,4 @@
-"""Ops that read elements at indices that are data, and ops whose result size is data."""
+"""Ops that read elements at indices that are data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +9,7 @@ from xcompile.compiler.ir.op import Operand, Result
 from xcompile.compiler.support.dims import Dim, known_positive, minimum, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
 from xcompile.dialects.nn.numeric import to_integer
+from xcompile.dialects.nn.reshape import known_elements
 
 
 def checked(indices: np.ndarray, size: int) -> np.ndarray:
@@ -156,10 +157,8 @@ class OneHot(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.indices))
-        depth = sizes.content(self.depth)
-        shape.insert(
-            axis_of(self, self.axis, len(shape) + 1), depth[0] if depth else sizes.fresh("depth")
-        )
+        depth = sizes.define(known_elements(self, sizes, self.depth)[0], "one_hot")
+        shape.insert(axis_of(self, self.axis, len(shape) + 1), depth)
         return [tuple(shape)]
 
     def reference(self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -202,92 +201,3 @@ class ReverseSequence(NnOp):
                 raise IndexError(f"length {length} is out of range for {moved.shape[1]} steps")
             moved[batch, :length] = moved[batch, :length][::-1]
         return np.moveaxis(moved, (0, 1), (self.batch_axis, self.time_axis))
-
-
-@nn.op("compress")
-class Compress(NnOp):
-    """The slices along `axis` (of the flat operand when None) where `condition` is true. ONNX Compress.
-
-    A condition shorter than the axis leaves out the rest.
-    """
-
-    x: Operand
-    condition: Operand
-    y: Result
-    axis: int | None = None
-
-    def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        shape = list(sizes.shape(self.x))
-        chosen = sizes.fresh("compress")
-        if self.axis is None:
-            return [(chosen,)]
-        shape[axis_of(self, self.axis, len(shape))] = chosen
-        return [tuple(shape)]
-
-    def reference(self, x: np.ndarray, condition: np.ndarray) -> np.ndarray:
-        return np.compress(condition, x, self.axis)
-
-
-@nn.op("nonzero")
-class NonZero(NnOp):
-    """The coordinates of the elements that are not zero, in row-major order: int64 `[rank, count]`. ONNX NonZero.
-
-    A scalar counts as one element of one axis.
-    """
-
-    x: Operand
-    y: Result
-
-    def dtypes(self) -> Sequence[str]:
-        return ["i64"]
-
-    def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        return [(rank_of(self.x), sizes.fresh("nonzero"))]
-
-    def reference(self, x: np.ndarray) -> np.ndarray:
-        if x.ndim == 0:
-            return np.zeros((0, int(x != 0)), np.int64)
-        return np.array(np.nonzero(x), np.int64)
-
-
-@nn.op("unique")
-class Unique(NnOp):
-    """The different elements, or slices along `axis`. ONNX Unique.
-
-    Results: the values, for each the index of its first occurrence, for each input element the index of
-    its value, and how often each occurs (int64). In ascending order with `ascending`, else of first occurrence.
-    """
-
-    x: Operand
-    y: Result
-    first: Result
-    inverse: Result
-    counts: Result
-    axis: int | None = None
-    ascending: bool = True
-
-    def dtypes(self) -> Sequence[str]:
-        return [dtype_of(self.x), "i64", "i64", "i64"]
-
-    def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        shape, count = list(sizes.shape(self.x)), sizes.fresh("unique")
-        if self.axis is None:
-            return [(count,), (count,), (product(shape),), (count,)]
-        axis = axis_of(self, self.axis, len(shape))
-        before, shape[axis] = shape[axis], count
-        return [tuple(shape), (count,), (before,), (count,)]
-
-    def reference(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        y, first, inverse, counts = np.unique(
-            x, return_index=True, return_inverse=True, return_counts=True, axis=self.axis
-        )
-        inverse = inverse.reshape(-1)
-        if not self.ascending:
-            order = np.argsort(first, kind="stable")
-            y = np.take(y, order, 0 if self.axis is None else self.axis)
-            first, counts, inverse = (
-                first[order],
-                counts[order],
-                np.argsort(order, kind="stable")[inverse],
-            )
-        return y, *(a.astype(np.int64) for a in (first, inverse, counts))

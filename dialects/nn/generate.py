@@ -10,7 +10,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, check_integers, nn, rank_of
 from xcompile.dialects.nn.const import dense_array
-from xcompile.dialects.nn.reshape import static_length
+from xcompile.dialects.nn.reshape import known_elements
 from xcompile.dialects.nn.shapes import CONTENT_LIMIT
 
 
@@ -31,9 +31,7 @@ class ConstantOfShape(NnOp):
         return [str(ir.ShapedType(ir.DenseElementsAttr(self.value).type).element_type)]
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        shape = sizes.content(self.shape)
-        if shape is None:
-            return [tuple(sizes.fresh("fill") for _ in range(static_length(self, sizes, 0)))]
+        shape = known_elements(self, sizes, self.shape)
         if any(isinstance(d, int) and d < 0 for d in shape):
             raise self.error("XC2008", "a size is negative")
         return [shape]

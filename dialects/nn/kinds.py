@@ -53,7 +53,12 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
             "sum_square",
         )
     },
-    "nn.range": frozenset({"start", "limit", "delta"}),
+    "nn.range": frozenset({"start", "limit", "delta", "count"}),
+    "nn.range_count": frozenset({"start", "limit", "delta"}),
+    "nn.scaled_sizes": frozenset({"sizes"}),
+    "nn.nonzero": frozenset({"count"}),
+    "nn.compress": frozenset({"count"}),
+    "nn.leading": frozenset({"count"}),
     "nn.pow": frozenset({"b"}),
     "nn.resize": frozenset({"sizes"}),
     "nn.max_unpool": frozenset({"shape"}),
@@ -91,7 +96,7 @@ PROLOGUE_OPERANDS: dict[str, tuple[int, ...]] = {
 
 ALONE = frozenset(
     {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.cumsum", "nn.det", "nn.rnn", "nn.gru",
-     "nn.lstm"}
+     "nn.lstm", "nn.nonzero", "nn.compress", "nn.find_unique"}
 )  # fmt: skip
 """Anchors whose kernels end with them: they write their results where data says, or piece by piece."""
 

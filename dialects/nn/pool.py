@@ -9,6 +9,7 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, rank_of
 from xcompile.dialects.nn.numeric import rounded
 from xcompile.dialects.nn.precision import lowest, widened
+from xcompile.dialects.nn.reshape import known_elements
 from xcompile.dialects.nn.spatial import (
     check_window,
     output_size,
@@ -208,14 +209,12 @@ class MaxUnpool(NnOp):
             sizes.equal(a, b, "the sizes of max_unpool's input and indices")
         if self.shape is None:
             return [self.natural(x)]
-        content = sizes.content(self.shape)
-        if content is not None and len(content) != len(x):
+        content = known_elements(self, sizes, self.shape, len(x))
+        if len(content) != len(x):
             raise self.error(
                 "XC2004", f"max_unpool's shape has {len(content)} elements for rank {len(x)}"
             )
-        if content is None:
-            return [(*x[:2], *[sizes.fresh("unpooled") for _ in x[2:]])]
-        return [content]
+        return [tuple(sizes.define(d, "max_unpool") for d in content)]
 
     def natural(self, x: Shape) -> Shape:
         """The shape of the result without `shape`."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, check_integers, nn
-from xcompile.dialects.nn.reshape import static_length
+from xcompile.dialects.nn.reshape import known_elements
 
 GOLDEN = 0x9E3779B97F4A7C15
 FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -43,9 +43,7 @@ class RandomUniform(NnOp):
         return [self.dtype]
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        shape = sizes.content(self.shape)
-        if shape is None:
-            return [tuple(sizes.fresh("random") for _ in range(static_length(self, sizes, 0)))]
+        shape = known_elements(self, sizes, self.shape)
         if any(isinstance(d, int) and d < 0 for d in shape):
             raise self.error("XC2008", "a size is negative")
         return [shape]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
+from xcompile.compiler.support.dims import Dim, maximum, minimum
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
 from xcompile.dialects.nn.numeric import rounded
 from xcompile.dialects.nn.precision import highest, lowest, widened
@@ -43,7 +44,7 @@ class Reduce(NnOp):
         x = sizes.shape(self.x)
         axes = self._axes(sizes, len(x))
         if axes is None:
-            return [self._unknown(sizes, x)]
+            return [self._of_data(sizes, x)]
         if self.keepdims:
             return [tuple(1 if i in axes else d for i, d in enumerate(x))]
         return [tuple(d for i, d in enumerate(x) if i not in axes)]
@@ -51,7 +52,7 @@ class Reduce(NnOp):
     def _axes(self, sizes: Sizes, rank: int) -> Axes | None:
         if self.dynamic_axes is None:
             return self.axes
-        content = sizes.content(self.dynamic_axes)
+        content = sizes.elements(self.dynamic_axes)
         if content is None or any(not isinstance(a, int) for a in content):
             return None
         return self._resolved([a for a in content if isinstance(a, int)], rank)
@@ -65,17 +66,26 @@ class Reduce(NnOp):
             )
         return tuple(sorted({int(a) % rank for a in axes}))
 
-    def _unknown(self, sizes: Sizes, x: Shape) -> Shape:
-        if self.keepdims:
-            return tuple(sizes.fresh("reduced") for _ in x)
-        count = sizes.shape(self.dynamic_axes)  # type: ignore[arg-type]
-        removed = count[0] if count else 1
-        if not isinstance(removed, int) or removed == 0 or removed > len(x):
+    def _of_data(self, sizes: Sizes, x: Shape) -> Shape:
+        """The shape when the run says which axes are reduced: 1 on those, with a check that they are axes."""
+        assert self.dynamic_axes is not None
+        axes = sizes.elements(self.dynamic_axes)
+        if not axes or not self.keepdims:
             raise self.error(
                 "XC2010",
-                "the number of axes of a reduction is not known, so its result has no rank",
+                "the axes of a reduction are not known, so its result has no rank",
+                help="make them a constant, or keep the reduced axes",
             )
-        return tuple(sizes.fresh("reduced") for _ in range(len(x) - removed))
+        rank = len(x)
+        for axis in axes:
+            inside = minimum(maximum(axis, -rank), rank - 1)
+            sizes.equal(axis, inside, f"an axis of a reduction of {rank} axes")
+        shape: list[Dim] = []
+        for i, size in enumerate(x):
+            apart = minimum(*(maximum(a - k, k - a) for a in axes for k in (i, i - rank)))
+            kept = minimum(apart, 1)
+            shape.append(sizes.define(1 - kept + kept * size, "reduced"))
+        return tuple(shape)
 
     def reference(self, x: np.ndarray, dynamic_axes: np.ndarray | None) -> np.ndarray:
         axes = self.axes

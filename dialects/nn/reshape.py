@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim, maximum, minimum, product
+from xcompile.compiler.ir.op import Operand, Result, Value
+from xcompile.compiler.support.dims import Dim, has_signed, maximum, minimum, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, check_integers, nn, rank_of
 from xcompile.dialects.nn.elementwise import broadcast_shapes
 
@@ -18,16 +18,20 @@ class DataMovement(NnOp):
         return sizes.content(self.operands[0])
 
 
-def static_length(op: NnOp, sizes: Sizes, index: int) -> int:
-    """The number of elements of a rank-1 operand, which the rank of the result depends on."""
-    shape = sizes.shape(op.operands[index])
-    if len(shape) != 1 or not isinstance(shape[0], int):
+def known_elements(op: NnOp, sizes: Sizes, value: Value, count: int | None = None) -> Shape:
+    """The elements of an operand that says sizes, of which there are `count` where that follows from the op.
+
+    Raises:
+        CompileError: XC2010, their number is not known.
+    """
+    found = sizes.elements(value, count)
+    if found is None:
         raise op.error(
             "XC2010",
-            f"operand {index} must be one-dimensional and of a fixed length",
+            f"an operand of {op.NAME} that says sizes must be a short vector of a fixed length",
             help="the rank of a value must be known when the model is compiled",
         )
-    return shape[0]
+    return found
 
 
 @nn.op("reshape")
@@ -47,9 +51,9 @@ class Reshape(DataMovement):
         check_integers(self, self.shape, "shape")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        before, wanted = sizes.shape(self.x), sizes.content(self.shape)
-        if wanted is None:
-            return [tuple(sizes.fresh("reshape") for _ in range(static_length(self, sizes, 1)))]
+        before, wanted = sizes.shape(self.x), known_elements(self, sizes, self.shape)
+        if any(map(has_signed, wanted)):
+            return [self._of_data(sizes, before, wanted)]
         after: list[Dim] = list(wanted)
         for axis, size in enumerate(after):
             if size == 0 and not self.allow_zero:
@@ -75,6 +79,27 @@ class Reshape(DataMovement):
             f"elements of the shape {_text(after)} and of the operand {_text(before)}",
         )
         return [tuple(after)]
+
+    def _of_data(self, sizes: Sizes, before: Shape, wanted: Shape) -> Shape:
+        """The shape when the run says which sizes are -1 or 0: `free` is 1 where a size is -1, else 0."""
+        free: list[Dim] = []
+        fixed: list[Dim] = []
+        for axis, size in enumerate(wanted):
+            sizes.equal(minimum(size, -1), -1, f"size {axis} of a shape is less than -1")
+            copied = before[axis] if axis < len(before) and not self.allow_zero else 0
+            is_zero = 1 - minimum(maximum(size, -size), 1)
+            free.append(minimum(maximum(-size, 0), 1))
+            fixed.append(sizes.define(maximum(size, 0) + is_zero * copied, "reshape"))
+        several = maximum(sum(free, start=0), 1)
+        sizes.equal(several, 1, "several sizes of a shape are -1")
+        total = product(before)
+        named = [sizes.define(f, "reshape") for f in free]
+        rest = sizes.define(product(a + b for a, b in zip(fixed, named, strict=True)), "reshape")
+        left = sizes.define(total // maximum(rest, 1), "reshape")
+        after = [sizes.define(a + b * left, "reshape") for a, b in zip(fixed, named, strict=True)]
+        what = f"elements of the shape {_text(wanted)} and of the operand {_text(before)}"
+        sizes.equal(product(after), total, what)
+        return tuple(after)
 
     def content(self, sizes: Sizes) -> Shape | None:
         return self.flat_content(sizes)
@@ -209,14 +234,12 @@ class Expand(NnOp):
         check_integers(self, self.shape, "shape")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        before, wanted = sizes.shape(self.x), sizes.content(self.shape)
-        if wanted is None:
-            rank = max(len(before), static_length(self, sizes, 1))
-            return [tuple(sizes.fresh("expand") for _ in range(rank))]
+        before, wanted = sizes.shape(self.x), known_elements(self, sizes, self.shape)
         for size in wanted:
             if isinstance(size, int) and size < 0:
                 raise self.error("XC2008", f"a size is {size}")
-        return [broadcast_shapes(self, sizes, [before, wanted])]
+        named = tuple(sizes.define(size, "expand") for size in wanted)
+        return [broadcast_shapes(self, sizes, [before, named])]
 
     def content(self, sizes: Sizes) -> Shape | None:
         content, shape = sizes.content(self.x), sizes.shape(self.y)

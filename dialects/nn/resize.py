@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.dims import Dim, known_positive, maximum, minimum
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, nn, rank_of
 from xcompile.dialects.nn.interpolation import (
@@ -21,6 +21,7 @@ from xcompile.dialects.nn.interpolation import (
 )
 from xcompile.dialects.nn.numeric import rounded
 from xcompile.dialects.nn.precision import widened
+from xcompile.dialects.nn.reshape import known_elements
 
 _ASPECTS = ("stretch", "not_larger", "not_smaller")
 
@@ -29,12 +30,13 @@ _ASPECTS = ("stretch", "not_larger", "not_smaller")
 class Resize(NnOp):
     """x resized along `axes`. ONNX Resize.
 
-    What the new sizes are is said by exactly one of `factors` (attribute), `scales` (floats) and
-    `sizes` (int64), with one element an axis. A size is ⌊scale·size⌋, the scale taken as the
-    simplest fraction that float32 rounds to it. With `aspect` "not_larger" or "not_smaller" one
-    scale serves all axes: the least or greatest of wanted size / size, and sizes are rounded half
-    up. `roi` (begins, then ends, as fractions of the axes) is the region for the coordinates
-    "tf_crop_and_resize"; elements outside x are `extrapolation`. The other attributes are ONNX's.
+    What the new sizes are is said by `factors` (attribute) or `sizes` (int64), with one element an
+    axis. A size is ⌊factor·size⌋, the factor taken as the simplest fraction that float32 rounds to
+    it. Beside `sizes` may stand the `scales` (floats) that gave them: coordinates follow these.
+    With `aspect` "not_larger" or "not_smaller" one scale serves all axes: the least or greatest of
+    wanted size / size, and sizes are rounded half up. `roi` (begins, then ends, as fractions of the
+    axes) is the region for the coordinates "tf_crop_and_resize"; elements outside x are
+    `extrapolation`. The other attributes are ONNX's.
     """
 
     x: Operand
@@ -57,8 +59,12 @@ class Resize(NnOp):
         rank = rank_of(self.x)
         if len(set(self.axes)) != len(self.axes) or any(not 0 <= a < rank for a in self.axes):
             raise self.error("XC2006", f"axes {self.axes} are not distinct axes of rank {rank}")
-        if sum(v is not None for v in (self.sizes, self.scales, self.factors)) != 1:
-            raise self.error("XC2007", "resize needs either sizes or scales")
+        if (self.sizes is None) == (self.factors is None):
+            raise self.error("XC2007", "resize needs either sizes or factors")
+        if self.scales is not None and self.sizes is None:
+            raise self.error(
+                "XC2007", "the scales of a resize need the sizes that follow from them"
+            )
         for operand in (self.sizes, self.scales, self.roi):
             if operand is not None and rank_of(operand) != 1:
                 raise self.error(
@@ -90,27 +96,33 @@ class Resize(NnOp):
         return [tuple(shape)]
 
     def _new_sizes(self, sizes: Sizes, shape: Sequence[Dim]) -> Sequence[Dim]:
-        unknown = [sizes.fresh("resized") for _ in self.axes]
         if self.factors is not None:
-            if self.roi is not None:
-                return unknown
             scales = [fraction_of(f) for f in self.factors]
             return [
                 shape[a] * s.numerator // s.denominator
                 for a, s in zip(self.axes, scales, strict=True)
             ]
-        wanted = sizes.content(self.sizes) if self.sizes is not None else None
-        if wanted is None:
-            return unknown
+        assert self.sizes is not None
+        wanted = known_elements(self, sizes, self.sizes, len(self.axes))
         if len(wanted) != len(self.axes):
             raise self.error("XC2004", f"{len(wanted)} sizes for {len(self.axes)} axes")
         if any(isinstance(w, int) and w < 0 for w in wanted):
             raise self.error("XC2008", f"the sizes of a resize are {wanted}")
         if self.aspect == "stretch":
-            return wanted
+            return [sizes.define(w, "resize") for w in wanted]
         pairs = [(w, shape[a]) for w, a in zip(wanted, self.axes, strict=True)]
-        static = [(w, n) for w, n in pairs if isinstance(w, int) and isinstance(n, int)]
-        return self._kept_aspect(static)[0] if len(static) == len(pairs) else unknown
+        choose = minimum if self.aspect == "not_larger" else maximum
+        for _, n in pairs:
+            what = "the aspect ratio of an empty tensor cannot be kept"
+            if not known_positive(n):
+                sizes.equal(minimum(n, 1), 1, what)
+        # rounding keeps the order, so the least of the rounded sizes is the rounded least one
+        return [
+            sizes.define(
+                choose(*((2 * w * shape[a] + n) // maximum(2 * n, 1) for w, n in pairs)), "resize"
+            )
+            for a in self.axes
+        ]
 
     def _kept_aspect(self, pairs: Sequence[tuple[int, int]]) -> tuple[list[int], Fraction]:
         """New sizes and the common scale from pairs of wanted and present size."""
@@ -162,19 +174,19 @@ class Resize(NnOp):
                     "XC2011", f"a region of {region.size} numbers for {len(present)} axes"
                 )
             starts, ends = list(region[: len(present)]), list(region[len(present) :])
-        if sizes is not None:
+        if sizes is not None and scales is not None:
+            counts, factors = [int(s) for s in sizes], [float(s) for s in scales]
+            self._check_scales(factors)
+        elif sizes is not None:
             counts = [int(s) for s in sizes]
             factors = [c / n if n else 1.0 for c, n in zip(counts, present, strict=True)]
             if self.aspect != "stretch":
                 counts, scale = self._kept_aspect(list(zip(counts, present, strict=True)))
                 factors = [float(scale)] * len(counts)
         else:
-            factors = [float(s) for s in ((self.factors or ()) if scales is None else scales)]
+            factors = list(self.factors or ())
             self._check_scales(factors)
-            counts = [
-                math.floor(fraction_of(f) * n * (Fraction(e - b) if roi is not None else 1))
-                for f, n, b, e in zip(factors, present, starts, ends, strict=True)
-            ]
+            counts = [math.floor(fraction_of(f) * n) for f, n in zip(factors, present, strict=True)]
         return [Axis(*a) for a in zip(present, counts, factors, starts, ends, strict=True)]
 
     def _along(self, y: np.ndarray, axis: int, plan: Axis, place: np.ndarray) -> np.ndarray:

@@ -2,9 +2,16 @@
 
 `ShapeAnalysis` infers a whole function from the shapes of its arguments. `LocalSizes` serves one op when it is
 created: it takes shapes from types (a new symbol for each `?`) and follows shape arithmetic back to constants.
+
+A number that only a run can know, because it stands in a tensor that the model computes or is given, is a *data
+symbol*: a symbol bound to an element of a value. It may be negative, which its name says (`dims.SIGNED`). A size made
+of such numbers gets a symbol of its own that is defined as the expression, so that sizes are never negative and
+stay short.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,6 +21,7 @@ from xcompile.compiler.ir.mlir import func, ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.support.dims import (
+    SIGNED,
     Dim,
     DimTooComplexError,
     broadcast_dims,
@@ -21,11 +29,12 @@ from xcompile.compiler.support.dims import (
     known_positive,
     maximum,
     minimum,
+    product,
     symbol,
     symbols_of,
 )
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, check_sizes, dtype_of
+from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, Sizes, check_sizes, dtype_of
 
 CONTENT_LIMIT = 64
 """Tensors of more elements are never followed as shape arithmetic."""
@@ -34,6 +43,22 @@ _DEPTH_LIMIT = 64
 
 Check = tuple[Dim, Dim, str]
 """Two sizes that must be equal when the model runs, and what is wrong when they are not."""
+
+_DEFINED_LENGTH = 60
+"""A size of data whose text is longer gets a symbol of its own."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a data symbol stands for.
+
+    Attributes:
+        value: a small integer tensor.
+        index: which of its elements.
+    """
+
+    value: Value
+    index: int
 
 
 class _Scope:
@@ -55,6 +80,11 @@ class _Sizes:
         self._shapes: dict[Value, Shape] = {}
         self._contents: dict[Value, Shape | None] = {}
         self._current: ir.Operation | None = None
+        self._blocks: list[ir.Block] = []
+        self._followed_depth = 0
+        self._readings: dict[str, Reading] = {}
+        self._definitions: dict[str, Dim] = {}
+        self._defined: dict[Dim, Dim] = {}
 
     def fresh(self, hint: str) -> Dim:
         """A new symbol: `hint` and a number."""
@@ -79,6 +109,65 @@ class _Sizes:
     def is_open(self, value: Value, axis: int) -> bool:
         """Whether `open` has been asked for that axis."""
         return (value, axis) in self._open
+
+    def elements(self, value: Value, count: int | None = None) -> Shape | None:
+        """The elements of a small integer tensor that says sizes or places, as data symbols where they are not
+        known; None when their number is not known, or too great.
+        """
+        known, shape = self.content(value), self.shape(value)
+        if known is not None or dtype_of(value) not in ("i32", "i64"):
+            return known
+        if count is not None and len(shape) == 1 and not isinstance(shape[0], int):
+            self.equal(
+                shape[0], count, f"{shape[0]} sizes or places are given where {count} are needed"
+            )
+            known = self._read(value, count)
+        elif _is_small(shape):
+            known = self._followed(value) or self._read(value, None)
+        self._contents[value] = known
+        return known
+
+    def define(self, dim: Dim, hint: str) -> Dim:
+        """The size `dim` under a name of its own, where it depends on data and is long or may be negative.
+
+        That it is not negative becomes a check.
+        """
+        if isinstance(dim, int) or not self._depends_on_data(dim):
+            return dim
+        if known_nonnegative(dim) and len(str(dim)) <= _DEFINED_LENGTH:
+            return dim
+        if not known_nonnegative(dim):
+            text = f"a size of the result of {hint}, which depends on data, is negative"
+            self._require(minimum(dim, 0), 0, text)
+        if dim not in self._defined:
+            made = self._new(hint, max(self._depths.get(s, 0) for s in symbols_of(dim)))
+            self._defined[dim] = made
+            self._definitions[str(made)] = dim
+        return self._defined[dim]
+
+    def _depends_on_data(self, dim: Dim) -> bool:
+        return any(s in self._readings or s in self._definitions for s in symbols_of(dim))
+
+    def _followed(self, value: Value) -> Shape | None:
+        """The elements through the op that computed them, whose operands become data symbols."""
+        op = None if isinstance(value.owner, ir.Block) else view(value.owner)
+        if not isinstance(op, NnOp) or len(op.results) != 1 or self._followed_depth > _DEPTH_LIMIT:
+            return None
+        self._followed_depth += 1
+        try:
+            return _small_content(op, cast("Sizes", _Elements(self)))
+        finally:
+            self._followed_depth -= 1
+
+    def _read(self, value: Value, count: int | None) -> Shape:
+        total = product(self.shape(value)) if count is None else count
+        assert isinstance(total, int)
+        block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
+        depth = self._blocks.index(block) + 1 if block in self._blocks else len(self._scopes)
+        symbols = [self._new(f"{SIGNED}data", depth) for _ in range(total)]
+        for index, made in enumerate(symbols):
+            self._readings[symbols_of(made)[0]] = Reading(value, index)
+        return tuple(symbols)
 
     def equal(self, a: Dim, b: Dim, what: str) -> Dim:
         """The integer of the two if there is one, else the first; recorded as a check unless they are the same."""
@@ -121,7 +210,7 @@ class _Sizes:
         node = self._node()
         self._scopes[-1].checks[a, b] = f"{text} (node '{node}')" if node else text
 
-    def _require_nonnegative(self, op: NnOp, shape: Shape) -> None:
+    def _require_nonnegative(self, op: NnOp, shape: Sequence[Dim]) -> None:
         """A check for each size that may turn out negative, such as a window's on a small image."""
         for size in shape:
             if not any(size in scope.nonnegative for scope in self._scopes):
@@ -153,8 +242,9 @@ class _Sizes:
             shapes = op.infer(self)
             check_sizes(op, shapes)
             for result, shape in zip(results, shapes, strict=True):
-                self._require_nonnegative(op, shape)
-                self._shapes[result] = self._agree(result, tuple(shape))
+                named = [self.define(d, op.NAME.partition(".")[2]) for d in shape]
+                self._require_nonnegative(op, named)
+                self._shapes[result] = self._agree(result, tuple(named))
             if len(results) == 1:
                 self._contents[results[0]] = _small_content(op, self)
         except CompileError as error:
@@ -182,9 +272,29 @@ class _Sizes:
         )
 
 
-def _small_content(op: NnOp, sizes: _Sizes) -> Shape | None:
+class _Elements:
+    """Sizes as the op sees them that computed elements which are asked for: its own operands are asked for theirs."""
+
+    def __init__(self, sizes: _Sizes) -> None:
+        self._sizes = sizes
+
+    def content(self, value: Value) -> Shape | None:
+        return self._sizes.elements(value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sizes, name)
+
+
+def _is_small(shape: Shape) -> bool:
+    """Whether a tensor of the shape is followed as shape arithmetic."""
+    return not shape or (
+        len(shape) == 1 and isinstance(shape[0], int) and shape[0] <= CONTENT_LIMIT
+    )
+
+
+def _small_content(op: NnOp, sizes: Sizes) -> Shape | None:
     shape = sizes.shape(op.operation.results[0])
-    if len(shape) > 1 or (shape and not (isinstance(shape[0], int) and shape[0] <= CONTENT_LIMIT)):
+    if not _is_small(shape):
         return None
     try:
         content = op.content(sizes)
@@ -213,8 +323,9 @@ class ShapeAnalysis(_Sizes):
     Values made after the analysis are inferred when they are asked for.
 
     Attributes:
-        constraints: sizes that must be equal when the model runs, in the order found, and the text of the
-            error when they are not. What only matters while a region runs is in `constraints_in`.
+        constraints: sizes that must be equal when the model is called, in the order found, and the text of the
+            error when they are not. They depend on the sizes of the arguments only; others are in
+            `late_constraints`, and what only matters while a region runs is in `constraints_in`.
     """
 
     def __init__(self, function: func.FuncOp, argument_shapes: Sequence[Shape | None] = ()) -> None:
@@ -237,10 +348,19 @@ class ShapeAnalysis(_Sizes):
             shapes.append(self._agree(argument, own))
             for dim in shapes[-1]:
                 self._depths.update(dict.fromkeys(symbols_of(dim), 0))
+        self._given = frozenset(self._depths)
         self._infer(block, shapes)
 
     @property
     def constraints(self) -> list[Check]:
+        return [c for c in self._own_constraints() if not self._is_late(c[:2])]
+
+    @property
+    def late_constraints(self) -> list[Check]:
+        """The same that a run makes, since they depend on data."""
+        return [c for c in self._own_constraints() if self._is_late(c[:2])]
+
+    def _own_constraints(self) -> list[Check]:
         return [(a, b, text) for (a, b), text in self._scopes[0].checks.items()]
 
     def constraints_in(self, block: ir.Block) -> list[Check]:
@@ -261,8 +381,10 @@ class ShapeAnalysis(_Sizes):
         for argument, shape in zip(block.arguments, arguments, strict=True):
             self._shapes[argument] = self._agree(argument, tuple(shape))
         operations = [o.operation for o in block.operations]
+        self._blocks.append(block)
         for operation in operations:
             self._visit(operation)
+        self._blocks.pop()
         return [self.shape(v) for v in operations[-1].operands] if operations else []
 
     def _seen_outside(self, dim: Dim) -> Dim | None:
@@ -270,6 +392,19 @@ class ShapeAnalysis(_Sizes):
         depth = len(self._scopes)
         inside = any(self._depths.get(name, 0) > depth for name in symbols_of(dim))
         return None if inside else dim
+
+    @property
+    def readings(self) -> Mapping[str, Reading]:
+        """The data symbols, and what each stands for."""
+        return self._readings
+
+    @property
+    def definitions(self) -> Mapping[str, Dim]:
+        """Further symbols: each with its meaning over data symbols, sizes of arguments and earlier ones."""
+        return self._definitions
+
+    def _is_late(self, dims: Sequence[Dim]) -> bool:
+        return not self._given.issuperset(s for d in dims for s in symbols_of(d))
 
     def shape(self, value: Value) -> Shape:
         """The size of each axis."""

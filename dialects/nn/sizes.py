@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim, ceildiv, maximum, product
+from xcompile.compiler.support.dims import Dim, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, numpy_dtype, rank_of
 from xcompile.dialects.nn.numeric import widen
+from xcompile.dialects.nn.reshape import known_elements
 from xcompile.dialects.nn.shapes import CONTENT_LIMIT
 
 
@@ -60,29 +61,22 @@ class Size(NnOp):
 class Range(NnOp):
     """`start`, `start + delta`, … up to but without `limit`. ONNX Range.
 
-    These are `max(0, ceil((limit - start) / delta))` numbers.
+    How many these are says `count`, from `range_count`.
     """
 
     start: Operand
     limit: Operand
     delta: Operand
+    count: Operand
     y: Result
 
     def verify(self) -> None:
-        if len({dtype_of(v) for v in self.operands}) > 1 or any(rank_of(v) for v in self.operands):
+        numbers = [self.start, self.limit, self.delta]
+        if len({dtype_of(v) for v in numbers}) > 1 or any(rank_of(v) for v in self.operands):
             raise self.error("XC2002", "start, limit and delta must be scalars of one dtype")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        bounds = [sizes.content(v) for v in self.operands]
-        if any(b is None for b in bounds):
-            return [(sizes.fresh("range"),)]
-        start, limit, delta = (b[0] for b in bounds if b is not None)
-        if not isinstance(delta, int):
-            return [(sizes.fresh("range"),)]
-        if delta == 0:
-            raise self.error("XC2007", "the delta of a range must not be 0")
-        distance = limit - start if delta > 0 else start - limit
-        return [(maximum(ceildiv(distance, abs(delta)), 0),)]
+        return [(sizes.define(known_elements(self, sizes, self.count)[0], "range"),)]
 
     def content(self, sizes: Sizes) -> Shape | None:
         (count,) = sizes.shape(self.y)
@@ -92,14 +86,11 @@ class Range(NnOp):
         values: list[Dim] = [start[0] + i * delta[0] for i in range(count)]
         return tuple(values)
 
-    def reference(self, start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np.ndarray:
-        if delta == 0:
+    def reference(
+        self, start: np.ndarray, limit: np.ndarray, delta: np.ndarray, count: np.ndarray
+    ) -> np.ndarray:
+        if count < 0:
             raise ValueError("the delta of a range must not be 0")
-        first, last, step = (widen(v).item() for v in (start, limit, delta))
-        count = (
-            max(int(np.ceil((last - first) / step)), 0)
-            if isinstance(step, float)
-            else len(range(first, last, step))
-        )
-        steps = np.arange(count, dtype=np.int64)
+        first, step = (widen(v).item() for v in (start, delta))
+        steps = np.arange(int(count), dtype=np.int64)
         return (first + steps * step).astype(numpy_dtype(self.y))

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from xcompile.compiler.ir.op import Operand, Operands, Result, Results
+from xcompile.compiler.ir.op import Operand, Operands, Result, Results, Value
 from xcompile.compiler.support.dims import (
     Dim,
     ceildiv,
+    has_signed,
     known_nonnegative,
     known_positive,
     maximum,
@@ -24,6 +25,7 @@ from xcompile.dialects.nn.base import (
     nn,
     rank_of,
 )
+from xcompile.dialects.nn.reshape import known_elements
 
 _UNLIMITED = 2**31 - 1
 """Ends from here on mean "to the last": exporters write the greatest int32 or int64."""
@@ -102,9 +104,9 @@ class Split(NnOp):
                     "XC2004", f"an axis of {size} elements does not have {count} parts of {each}"
                 )
             return [each] * (count - 1) + [last]
-        content = sizes.content(self.lengths)
-        if content is None:
-            return [sizes.fresh("split") for _ in range(count)]
+        content = [
+            sizes.define(d, "split") for d in known_elements(self, sizes, self.lengths, count)
+        ]
         if len(content) != count:
             raise self.error("XC2004", f"{len(content)} lengths for {count} parts")
         if any(isinstance(d, int) and d < 0 for d in content):
@@ -113,7 +115,7 @@ class Split(NnOp):
         for length in content:
             total = total + length
         sizes.equal(total, size, "the lengths of the parts and the size of the axis")
-        return list(content)
+        return content
 
     def reference(self, x: np.ndarray, lengths: np.ndarray | None) -> tuple[np.ndarray, ...]:
         count = len(self.operation.results)
@@ -149,25 +151,25 @@ class Slice(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
-        found = self._bounds(sizes)
-        if found is None:
-            return [self._unknown(sizes, shape)]
-        for axis, start, end, step in found:
+        for axis, start, end, step in self._bounds(sizes):
             shape[axis] = self._length(sizes, shape[axis], start, end, step)
         return [tuple(shape)]
 
-    def _bounds(self, sizes: Sizes) -> list[tuple[int, Dim, Dim, int]] | None:
-        starts, ends = sizes.content(self.starts), sizes.content(self.ends)
-        axes = tuple(range(len(starts or ()))) if self.axes is None else sizes.content(self.axes)
-        steps = (1,) * len(starts or ()) if self.steps is None else sizes.content(self.steps)
-        if starts is None or ends is None or axes is None or steps is None:
-            return None
+    def _bounds(self, sizes: Sizes) -> list[tuple[int, Dim, Dim, int]]:
+        given = [v for v in (self.starts, self.ends, self.axes, self.steps) if v is not None]
+        lengths = [d for v in given if isinstance(d := sizes.shape(v)[0], int)]
+        count = lengths[0] if lengths else None
+        starts, ends = (known_elements(self, sizes, v, count) for v in (self.starts, self.ends))
+        axes: Sequence[int] = range(len(starts))
+        steps: Sequence[int] = (1,) * len(starts)
+        if self.axes is not None:
+            axes = known_axes(self, sizes, self.axes)
+        if self.steps is not None:
+            steps = known_axes(self, sizes, self.steps, "steps")
         if not len(starts) == len(ends) == len(axes) == len(steps):
             raise self.error("XC2004", "starts, ends, axes and steps differ in length")
         found: list[tuple[int, Dim, Dim, int]] = []
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            if not isinstance(step, int) or not isinstance(axis, int):
-                return None
             if step == 0:
                 raise self.error("XC2007", "the step of a slice must not be 0")
             bounded = (_bounded(start), _bounded(end), max(-_LONGEST, min(step, _LONGEST)))
@@ -176,20 +178,9 @@ class Slice(NnOp):
             raise self.error("XC2007", "a slice names an axis twice")
         return found
 
-    def _unknown(self, sizes: Sizes, shape: list[Dim]) -> Shape:
-        """The shape when starts or ends depend on data; axes that are known not to be cut keep their size."""
-        count = sizes.shape(self.starts)[0]
-        axes: Shape | None = tuple(range(len(shape)))
-        if self.axes is not None:
-            axes = sizes.content(self.axes)
-        elif isinstance(count, int):
-            axes = axes[:count]
-        if axes is None:
-            return tuple(sizes.fresh("slice") for _ in shape)
-        cut = {axis_of(self, axis, len(shape)) for axis in axes if isinstance(axis, int)}
-        return tuple(sizes.fresh("slice") if i in cut else d for i, d in enumerate(shape))
-
     def _length(self, sizes: Sizes, n: Dim, start: Dim, end: Dim, step: int) -> Dim:
+        if has_signed(start) or has_signed(end):
+            return _length_of_data(n, start, end, step)
         start_back, end_back = (_counts_from_back(sizes, d) for d in (start, end))
         if step > 0:
             stop = n + end if end_back else n if _unlimited(end) else minimum(end, n)
@@ -205,10 +196,10 @@ class Slice(NnOp):
         return maximum(ceildiv(first - stop, -step), 0)
 
     def content(self, sizes: Sizes) -> Shape | None:
-        content, found = sizes.content(self.x), self._bounds(sizes)
-        if content is None or found is None:
+        content = sizes.content(self.x)
+        if content is None:
             return None
-        for _, start, end, step in found:
+        for _, start, end, step in self._bounds(sizes):
             if not isinstance(start, int) or not isinstance(end, int):
                 return None
             content = content[_python_slice(len(content), start, end, step)]
@@ -240,6 +231,39 @@ def _counts_from_back(sizes: Sizes, bound: Dim) -> bool:
         what = f"the start or end {bound} of a slice must not be negative"
         sizes.equal(minimum(bound, 0), 0, what)
     return False
+
+
+def _length_of_data(n: Dim, start: Dim, end: Dim, step: int) -> Dim:
+    """The elements of a slice when a run says which of start and end count from the back."""
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    first, stop = _counted(n, start, low if step > 0 else 0, high), _counted(n, end, low, high)
+    room = stop - first if step > 0 else first - stop
+    return maximum(ceildiv(room, abs(step)), 0)
+
+
+def _counted(n: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
+    """A start or end in [low, high]; a negative one counts from the back."""
+    nearest = minimum(maximum(bound, -_LONGEST), _LONGEST)
+    back = minimum(maximum(-nearest, 0), 1)
+    return (1 - back) * minimum(maximum(nearest, 0), high) + back * minimum(
+        maximum(n + nearest, low), high
+    )
+
+
+def known_axes(op: NnOp, sizes: Sizes, value: Value, what: str = "axes") -> tuple[int, ...]:
+    """The elements of an operand that must be known when the model is compiled.
+
+    Raises:
+        CompileError: XC2010, they depend on data or on the sizes of inputs.
+    """
+    content = sizes.content(value)
+    if content is None or not all(isinstance(d, int) for d in content):
+        raise op.error(
+            "XC2010",
+            f"the {what} of {op.NAME} must be known when the model is compiled",
+            help="make them a constant",
+        )
+    return tuple(d for d in content if isinstance(d, int))
 
 
 def _bounded(bound: Dim) -> Dim:
@@ -285,13 +309,11 @@ class Pad(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
-        pads = sizes.content(self.pads)
-        axes = tuple(range(len(shape))) if self.axes is None else sizes.content(self.axes)
-        if pads is None or axes is None or not all(isinstance(axis, int) for axis in axes):
-            return [tuple(sizes.fresh("pad") for _ in shape)]
+        axes = tuple(range(len(shape))) if self.axes is None else known_axes(self, sizes, self.axes)
+        pads = known_elements(self, sizes, self.pads, 2 * len(axes))
         if len(pads) != 2 * len(axes):
             raise self.error("XC2004", f"{len(pads)} pads for {len(axes)} axes")
-        for i, axis in enumerate(a for a in axes if isinstance(a, int)):
+        for i, axis in enumerate(axes):
             at = axis_of(self, axis, len(shape))
             before, after = pads[i], pads[i + len(axes)]
             kept = shape[at] + minimum(before, 0) + minimum(after, 0)
@@ -336,14 +358,14 @@ class Tile(NnOp):
         check_integers(self, self.repeats, "repeats")
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
-        shape, repeats = sizes.shape(self.x), sizes.content(self.repeats)
-        if repeats is None:
-            return [tuple(sizes.fresh("tile") for _ in shape)]
+        shape = sizes.shape(self.x)
+        repeats = known_elements(self, sizes, self.repeats, len(shape))
         if len(repeats) != len(shape):
             raise self.error("XC2004", f"{len(repeats)} repeats for {len(shape)} axes")
         if any(isinstance(d, int) and d < 0 for d in repeats):
             raise self.error("XC2008", "a count of repeats is negative")
-        return [tuple(size * count for size, count in zip(shape, repeats, strict=True))]
+        counts = [sizes.define(d, "tile") for d in repeats]
+        return [tuple(size * count for size, count in zip(shape, counts, strict=True))]
 
     def content(self, sizes: Sizes) -> Shape | None:
         content, repeats = sizes.content(self.x), sizes.content(self.repeats)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
+from xcompile.compiler.support.dims import known_nonnegative, minimum
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, dtype_of, nn, rank_of
+from xcompile.dialects.nn.reshape import known_elements
 
 
 @nn.op("topk")
@@ -39,13 +41,16 @@ class TopK(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
-        content = sizes.content(self.k)
-        if content is not None and len(content) != 1:
+        content = known_elements(self, sizes, self.k, 1)
+        if len(content) != 1:
             raise self.error("XC2004", f"the k of topk has {len(content)} elements, not 1")
-        k, size = content[0] if content else sizes.fresh("k"), shape[self.axis]
+        k, size = content[0], shape[self.axis]
         if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
             raise self.error("XC2007", f"topk of {k} elements from an axis of {size}")
-        shape[self.axis] = k
+        if not known_nonnegative(size - k):
+            what = f"topk of {k} elements from an axis of {size}"
+            sizes.equal(minimum(size - k, 0), 0, what)
+        shape[self.axis] = sizes.define(k, "topk")
         return [tuple(shape), tuple(shape)]
 
     def reference(self, x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

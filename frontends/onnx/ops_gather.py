@@ -1,7 +1,14 @@
 """Gathers, scatters, and ops whose result size depends on data."""
 
+import numpy as np
+
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn import gather, scatter
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.counted import Compress, FindUnique, Leading, NonZero
+from xcompile.dialects.nn.reduce import ReduceSum
+from xcompile.dialects.nn.reshape import Reshape
+from xcompile.dialects.nn.unary import Cast
 from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_elementwise import as_scalar
@@ -72,10 +79,13 @@ def tensor_scatter(node: NodeContext) -> list[Value]:
 
 @onnx_op("OneHot", since=9)
 def one_hot(node: NodeContext) -> list[Value]:
+    depth = as_scalar(node, node.input(1))
+    if dtype_of(depth) != "i64":
+        depth = node.make(Cast, x=depth, to="i64").y
     made = node.make(
         gather.OneHot,
         indices=node.input(0),
-        depth=as_scalar(node, node.input(1)),
+        depth=depth,
         values=node.input(2),
         axis=node.attr("axis", -1),
     )
@@ -96,19 +106,35 @@ def reverse_sequence(node: NodeContext) -> list[Value]:
 
 @onnx_op("Compress", since=9)
 def compress(node: NodeContext) -> list[Value]:
-    fields = {"condition": node.input(1), "axis": node.attr("axis", None)}
-    return [node.make(gather.Compress, x=node.input(0), **fields).y]
+    condition = node.input(1)
+    fields = {"condition": condition, "count": _count(node, condition)}
+    return [node.make(Compress, x=node.input(0), axis=node.attr("axis", None), **fields).y]
 
 
 @onnx_op("NonZero", since=9)
 def nonzero(node: NodeContext) -> list[Value]:
-    return [node.make(gather.NonZero, x=node.input(0)).y]
+    x = node.input(0)
+    return [node.make(NonZero, x=x, count=_count(node, x)).y]
+
+
+def _count(node: NodeContext, x: Value) -> Value:
+    """How many elements are not zero, as an int64 scalar."""
+    ones = node.make(Cast, x=node.make(Cast, x=x, to="i1").y, to="i64").y
+    return node.make(ReduceSum, x=ones, axes=tuple(range(rank_of(x))), keepdims=False).y
 
 
 @onnx_op("Unique", since=11)
 def unique(node: NodeContext) -> list[Value]:
+    x, axis = node.input(0), node.attr("axis", None)
     ascending = bool(node.attr("sorted", 1))
-    made = node.make(
-        gather.Unique, x=node.input(0), axis=node.attr("axis", None), ascending=ascending
+    found = node.make(FindUnique, x=x, axis=axis, ascending=ascending)
+    first, counts = (
+        node.make(Leading, x=v, count=found.count).y for v in (found.first, found.counts)
     )
-    return [made.y, made.first, made.inverse, made.counts]
+    source = x if axis is not None else node.make(Reshape, x=x, shape=_ints(node, [-1])).y
+    y = node.make(gather.Gather, x=source, indices=first, axis=axis or 0).y
+    return [y, first, found.inverse, counts]
+
+
+def _ints(node: NodeContext, values: list[int]) -> Value:
+    return node.constant(np.array(values, np.int64))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from xcompile.compiler.ir.op import Value
-from xcompile.dialects.nn import generate, reshape, sizes, slicing
+from xcompile.dialects.nn import counted, generate, reshape, sizes, slicing
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.const import dense_attribute
 from xcompile.frontends.onnx.context import NodeContext
@@ -46,7 +46,9 @@ def size(node: NodeContext) -> list[Value]:
 @onnx_op("Range", since=11)
 def arange(node: NodeContext) -> list[Value]:
     start, limit, delta = (as_scalar(node, v) for v in node.inputs())
-    return [node.make(sizes.Range, start=start, limit=limit, delta=delta).y]
+    numbers = {"start": start, "limit": limit, "delta": delta}
+    count = node.make(counted.RangeCount, **numbers).y
+    return [node.make(sizes.Range, **numbers, count=count).y]
 
 
 @onnx_op("Reshape")

@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.counted import ScaledSizes
+from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.interpolation import fraction_of
 from xcompile.dialects.nn.resize import Resize
+from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_conv import static_sizes
 from xcompile.frontends.onnx.registry import onnx_op
@@ -44,7 +47,7 @@ def _scales(node: NodeContext, index: int, axes: tuple[int, ...]) -> dict[str, A
     """The axes and factors of constant scales (axes that keep their size left out), or the operand."""
     constant = node.const(index)
     if constant is None:
-        return {"axes": axes, "scales": node.input(index)}
+        return {"axes": axes, **_scales_of_data(node, index, axes, None)}
     factors = tuple(float(s) for s in constant.reshape(-1))
     if len(factors) != len(axes):
         raise node.error("XC2007", f"{len(factors)} scales for {len(axes)} axes")
@@ -84,6 +87,18 @@ def resize(node: NodeContext) -> list[Value]:
     return [made.y]
 
 
+def _scales_of_data(
+    node: NodeContext, index: int, axes: tuple[int, ...], roi: Value | None
+) -> dict[str, Any]:
+    """The operands of a resize by scales that the model computes or is given."""
+    shape = node.make(ShapeOf, x=node.input(0)).y
+    chosen = node.constant(np.array(axes, np.int64))
+    present = node.make(Gather, x=shape, indices=chosen).y
+    scales = node.input(index)
+    found = node.make(ScaledSizes, sizes=present, scales=scales, roi=roi)
+    return {"sizes": found.y, "scales": scales}
+
+
 def _is_given(node: NodeContext, index: int) -> bool:
     """Whether an input is there; an empty tensor stands for an absent one."""
     return node.has_input(index) and static_sizes(node.input(index)) != [0]
@@ -99,7 +114,7 @@ def _cropped(node: NodeContext, axes: tuple[int, ...]) -> dict[str, Any]:
         or None in present
         or roi.size != 2 * scales.size != 2 * len(axes)
     ):
-        return {"scales": node.input(2)}
+        return _scales_of_data(node, 2, axes, node.input(1))
     counts = [
         math.floor(fraction_of(float(s)) * n * (float(e) - float(b)))
         for s, n, b, e in zip(scales, present, roi[: len(axes)], roi[len(axes) :], strict=True)

@@ -6,7 +6,8 @@ traffic and recomputes next to nothing, or else starts a kernel of its own:
 - elementwise and data-movement ops join the kernel that reads them, when it reads each element once;
 - an anchor (convolution, contraction, pooling, …) joins the elementwise ops behind it: they become its epilogue;
 - a view (reshape and its like) between kernels is a `kernel.view`: no code at all;
-- ops that only serve shape arithmetic disappear: sizes are Dims by now.
+- ops that only serve shape arithmetic disappear: sizes are Dims by now;
+- tensors that sizes depend on, and that a run must read, are results of kernels; a `kernel.read` follows them.
 """
 
 from collections import Counter
@@ -35,7 +36,8 @@ from xcompile.dialects.nn.kinds import (
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.shapes import ShapeAnalysis
-from xcompile.passes.kernel.outline import Group, Outliner, operand_roles
+from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
+from xcompile.passes.kernel.outline import Group, Outliner
 
 MOST_OPS = 64
 """Ops in one kernel at most, so that code generation stays fast."""
@@ -61,8 +63,9 @@ class FormKernels(Pass):
 
     def run(self, module: Module, context: PassContext) -> None:
         analysis = ShapeAnalysis(module.main, module.input_shapes())
-        groups = _Grouping(module, analysis, self.fuse).groups()
-        Outliner(module, analysis).outline(groups)
+        late = LateSizes(module, analysis)
+        groups = _Grouping(module, analysis, late, self.fuse).groups()
+        Outliner(module, analysis, late).outline(groups)
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,11 @@ class _Behind:
 class _Grouping:
     """Decides which ops share a kernel."""
 
-    def __init__(self, module: Module, analysis: ShapeAnalysis, fuse: bool) -> None:
+    def __init__(
+        self, module: Module, analysis: ShapeAnalysis, late: LateSizes, fuse: bool
+    ) -> None:
         self._analysis = analysis
+        self._late = late
         self._fuse = fuse
         *body, self._terminator = [o.operation for o in module.main.regions[0].blocks[0].operations]
         self._ops = [_known_op(operation) for operation in body]
@@ -99,7 +105,7 @@ class _Grouping:
 
     def groups(self) -> list[Group]:
         """The kernels, in program order of their roots."""
-        for value in self._terminator.operands:
+        for value in (*self._terminator.operands, *self._late.read):
             self._readers.setdefault(value, []).append(None)
         found: list[Group] = []
         for op in reversed(self._ops):
@@ -107,7 +113,7 @@ class _Grouping:
             if not readers or isinstance(op, Const):
                 continue
             if self._known(op):
-                found.append(Group(op, [op]))
+                found.append(Group(op, [op], sizes_only=True))
                 continue
             for value in self.data_operands(op):
                 self._readers.setdefault(value, []).append(op)
@@ -230,7 +236,8 @@ class _Grouping:
 
     def _known(self, op: Op) -> bool:
         """Whether the op's result is sizes only, and can be written down without computing it."""
-        return len(op.results) == 1 and self._analysis.content(op.results[0]) is not None
+        known = len(op.results) == 1 and self._analysis.content(op.results[0]) is not None
+        return known and op.results[0] not in self._late.read
 
     def data_operands(self, op: Op) -> list[Value]:
         return [v for v, is_size in operand_roles(op, self._analysis) if not is_size]

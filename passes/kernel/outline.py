@@ -15,8 +15,9 @@ from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.dialects.kernel import SHAPES, Dims, Func, Launch, Return, View, shape_text
 from xcompile.dialects.nn.base import dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import Const, const_of
-from xcompile.dialects.nn.kinds import SIZE_OPERANDS, VIEWS, is_elementwise
+from xcompile.dialects.nn.kinds import VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
+from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 
 MOST_VARIANTS = 4
 """Kernels that differ in the scalars that stand in them."""
@@ -30,36 +31,22 @@ class Group:
         root: the op whose results it gives.
         ops: all its ops, in reverse program order.
         anchor: the op that is neither elementwise nor data movement, if there is one.
+        sizes_only: whether the result is made of sizes, and no operand is read.
     """
 
     root: Op
     ops: list[Op] = field(default_factory=list[Op])
     anchor: Op | None = None
-
-
-def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
-    """Each operand, and whether it only says sizes or places that are known."""
-    sized: set[int] = set()
-    position = 0
-    for name, value in op.operand_fields().items():
-        values: list[Value] = value if isinstance(value, list) else [] if value is None else [value]
-        count = len(values)
-        if (
-            name in SIZE_OPERANDS.get(op.NAME, ())
-            and count == 1
-            and analysis.content(values[0]) is not None
-        ):
-            sized.add(position)
-        position += count
-    return [(v, i in sized) for i, v in enumerate(op.operands)]
+    sizes_only: bool = False
 
 
 class Outliner:
     """Writes the kernels and the launches, and removes what they replace."""
 
-    def __init__(self, module: Module, analysis: ShapeAnalysis) -> None:
+    def __init__(self, module: Module, analysis: ShapeAnalysis, late: LateSizes) -> None:
         self._module = module
         self._analysis = analysis
+        self._late = late
         self._kernels: dict[str, str] = {}
         self._variants: dict[str, int] = {}
         self._block = module.main.regions[0].blocks[0]
@@ -70,6 +57,7 @@ class Outliner:
         old = [o.operation for o in self._block.operations]
         *body, terminator = old
         with ir.InsertionPoint(terminator):
+            self._late.begin(self._block)
             for operation in body:
                 op = view(operation)
                 assert op is not None
@@ -79,6 +67,8 @@ class Outliner:
                     self._view(op)
                 elif isinstance(op, Const):
                     self._constant(op)
+                for result in op.results:
+                    self._late.read_if_needed(result, self._value(result))
             self._finish(terminator)
         for operation in reversed(body):
             operation.erase()
@@ -180,7 +170,7 @@ class Outliner:
     def _drop_unused(self, terminator: ir.Operation) -> None:
         for operation in reversed([o.operation for o in self._block.operations]):
             op = view(operation)
-            if op is not None and not any(True for r in op.results for _ in r.uses):
+            if op is not None and op.PURE and not any(True for r in op.results for _ in r.uses):
                 operation.erase()
 
 
@@ -225,7 +215,7 @@ class _Outlined:
 
     def write(self) -> tuple[str, list[Value], list[Dim]]:
         """The text, the values to launch it on, and what d0, d1, … are."""
-        if self._analysis.content(self._group.root.results[0]) is not None and len(self._ops) == 1:
+        if self._only_sizes():
             inputs: list[Value] = []
         else:
             inputs = self._inputs()
@@ -238,6 +228,10 @@ class _Outlined:
             lambda parameters: self._body(dict(zip(inputs, parameters, strict=True))), constants,
         )  # fmt: skip
         return text, inputs, list(self._names)
+
+    def _only_sizes(self) -> bool:
+        """Whether the kernel writes a tensor of sizes that are known before it runs."""
+        return self._group.sizes_only
 
     def _inputs(self) -> list[Value]:
         inside = {r for op in self._ops for r in op.results}
@@ -256,7 +250,7 @@ class _Outlined:
         return self._embed_scalars or math.prod(ir.RankedTensorType(value.type).shape) != 1
 
     def _body(self, values: dict[Value, Value]) -> list[Value]:
-        if not values and self._analysis.content(self._group.root.results[0]) is not None:
+        if self._only_sizes():
             return [self._dims(self._group.root.results[0])]
         for op in self._ops:
             operands = [

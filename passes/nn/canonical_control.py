@@ -9,7 +9,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.regions import nested, uses_of
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match
-from xcompile.compiler.support.dims import Dim, known_nonnegative
+from xcompile.compiler.support.dims import Dim, has_signed, known_nonnegative
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, dtype_of, numpy_dtype
 from xcompile.dialects.nn.control import If, Loop, Yield, fails, yielded
@@ -256,6 +256,13 @@ class _Unconditional:
         if a == b or b == 1:
             return a
         return b if a == 1 else _conditional()
+
+    def elements(self, value: Value, count: int | None = None) -> Shape | None:
+        known = self.content(value)
+        return _conditional() if known is None or any(map(has_signed, known)) else known
+
+    def define(self, dim: Dim, hint: str) -> Dim:
+        return dim
 
     def fresh(self, hint: str) -> Dim:
         return _conditional()

@@ -42,6 +42,7 @@ typedef struct frame {
   int64_t prepared;    /* whether it was made */
   void *arena;
   int64_t arena_bytes;
+  xc_heap *heap;
 } frame;
 
 struct xc_model {
@@ -119,10 +120,10 @@ static void release_pool(void) {
   pthread_mutex_unlock(&library_lock);
 }
 
-static xc_context context_of(const xc_model *model, void *arena, void *scratch, void *const *buffers) {
+static xc_context context_of(const xc_model *model, void *arena, void *scratch, void **buffers, xc_heap *heap) {
   xc_pool *given = atomic_load(&given_pool);
   xc_context ctx = {sizeof ctx, xc_model_weights, model->prepared, arena, scratch, buffers,
-                    given ? given : own_pool, model->threads};
+                    given ? given : own_pool, model->threads, heap};
   return ctx;
 }
 
@@ -132,7 +133,7 @@ static int32_t prepare_weights(xc_model *model) {
   model->prepared = bytes ? aligned(bytes) : NULL;
   int32_t status = scratch && (model->prepared || !bytes) ? XC_OK : XC_NO_MEMORY;
   if (status == XC_OK) {
-    xc_context ctx = context_of(model, NULL, scratch, NULL);
+    xc_context ctx = context_of(model, NULL, scratch, NULL, NULL);
     status = xc_model_init(&ctx);
   }
   free(scratch);
@@ -167,6 +168,7 @@ xc_model *xc_model_create(int64_t threads, int32_t *status) {
 }
 
 static void free_frame(frame *old) {
+  xc_heap_destroy(old->heap);
   free(old->arena);
   free(old);
 }
@@ -190,6 +192,10 @@ static frame *take_frame(xc_model *model) {
   int64_t slots = buffers + xc_model_signature[SIGNATURE_TABLE_SLOTS] + model->input_sizes;
   taken = calloc(1, sizeof *taken + (size_t)slots * sizeof(int64_t));
   if (!taken) return NULL;
+  if (!(taken->heap = xc_heap_create(0))) {
+    free(taken);
+    return NULL;
+  }
   taken->buffers = (void **)(taken + 1);
   taken->table = (int64_t *)(taken->buffers + buffers);
   taken->input_dims = taken->table + xc_model_signature[SIGNATURE_TABLE_SLOTS];
@@ -201,6 +207,13 @@ static void give_back(xc_model *model, frame *used) {
   used->next = model->idle;
   model->idle = used;
   pthread_mutex_unlock(&model->lock);
+}
+
+/* Whether a size of an output depends on data: the table has -1 for it. */
+static int is_late(const int64_t *tensor, const int64_t *dims) {
+  for (int64_t i = 0; i < tensor[1]; i++)
+    if (dims[i] < 0) return 1;
+  return 0;
 }
 
 static int sizes_fit(const int64_t *tensor, const int64_t *dims) {
@@ -233,7 +246,7 @@ static int32_t prepare_frame(const xc_model *model, frame *own, const int64_t *i
   if (failed) return (int32_t)failed;
   dims = own->table + 1;
   for (int64_t i = 0; i < xc_model_signature[SIGNATURE_OUTPUTS]; i++) {
-    if (!sizes_fit(tensor, dims)) return XC_BAD_DIMS;
+    if (!is_late(tensor, dims) && !sizes_fit(tensor, dims)) return XC_BAD_DIMS;
     dims += tensor[1];
     tensor = next_tensor(tensor);
   }
@@ -319,7 +332,9 @@ static int32_t bind_outputs(frame *own, const xc_tensor *inputs, xc_tensor *outp
     int32_t status = check_form(&outputs[i], expected);
     if (status != XC_OK) return status;
     for (int64_t k = 0; k < expected[1]; k++) outputs[i].dims[k] = dims[k];
-    if ((status = check_buffer(&outputs[i], expected, dims)) != XC_OK) return status;
+    int late = is_late(expected, dims);
+    if (!late && (status = check_buffer(&outputs[i], expected, dims)) != XC_OK) return status;
+    if (late && !outputs[i].data) outputs[i].bytes = 0;
     for (int64_t k = 0; k < input_count; k++)
       if (overlap(&outputs[i], &inputs[k])) return XC_BAD_BUFFER;
     for (int64_t k = 0; k < i; k++)
@@ -344,6 +359,40 @@ static int32_t bind_arena(const xc_model *model, frame *own, void **arena, uint6
   return own->arena ? XC_OK : XC_NO_MEMORY;
 }
 
+/* Copies one output from the heap of the run to where the caller wants it, or to new memory. */
+static int32_t hand_over(xc_tensor *output, const int64_t *expected, const void *data) {
+  if (!sizes_fit(expected, output->dims)) return XC_BAD_DIMS;
+  int64_t bytes = tensor_bytes(expected, output->dims);
+  if (!output->data) {
+    if (!(output->data = aligned(bytes))) return XC_NO_MEMORY;
+    output->bytes = (uint64_t)bytes;
+  }
+  int32_t status = check_buffer(output, expected, output->dims);
+  if (status == XC_OK && bytes) memcpy(output->data, data, (size_t)bytes);
+  return status;
+}
+
+/* Hands over the outputs whose size depends on data; their sizes are the first words of the arena. All sizes are
+ * written, also when an output does not fit. */
+static int32_t hand_over_late(const frame *own, const void *arena, xc_tensor *outputs) {
+  int64_t input_count = xc_model_signature[SIGNATURE_INPUTS];
+  const int64_t *expected = xc_model_signature + SIGNATURE_TENSORS, *dims = own->table + 1, *found = arena;
+  int32_t first_failure = XC_OK;
+  for (int64_t i = 0; i < input_count; i++) expected = next_tensor(expected);
+  for (int64_t i = 0; i < xc_model_signature[SIGNATURE_OUTPUTS]; i++) {
+    if (is_late(expected, dims)) {
+      for (int64_t k = 0; k < expected[1]; k++) outputs[i].dims[k] = dims[k] < 0 ? *found++ : dims[k];
+      int32_t status = hand_over(&outputs[i], expected, own->buffers[input_count + i]);
+      if (first_failure == XC_OK) first_failure = status;
+    }
+    dims += expected[1];
+    expected = next_tensor(expected);
+  }
+  return first_failure;
+}
+
+void xc_model_release(void *data) { free(data); }
+
 static int32_t run_in_frame(xc_model *model, frame *own, const xc_tensor *inputs, xc_tensor *outputs,
                             void *arena, uint64_t arena_bytes) {
   int32_t status = bind_inputs(own, inputs, own->input_dims);
@@ -352,8 +401,9 @@ static int32_t run_in_frame(xc_model *model, frame *own, const xc_tensor *inputs
   if (status == XC_OK) status = bind_arena(model, own, &arena, arena_bytes);
   if (status != XC_OK) return status;
   void *scratch = (char *)arena + round_up(own->table[0]);
-  xc_context ctx = context_of(model, arena, scratch, own->buffers);
-  return xc_model_run_program(&ctx, own->table);
+  xc_context ctx = context_of(model, arena, scratch, own->buffers, own->heap);
+  status = xc_model_run_program(&ctx, own->table);
+  return status == XC_OK ? hand_over_late(own, arena, outputs) : status;
 }
 
 int32_t xc_model_run(xc_model *model, const xc_tensor *inputs, int64_t input_count, xc_tensor *outputs,

@@ -23,7 +23,7 @@
 #define SPIN_NANOSECONDS 50000 /* about the time between two kernels; then sleep */
 #define PARTS_BITS 16
 
-_Static_assert(sizeof(xc_context) == 64, "generated code addresses the context by offset");
+_Static_assert(sizeof(xc_context) == 72, "generated code addresses the context by offset");
 _Static_assert(offsetof(xc_context, pool) == 48, "generated code addresses the context by offset");
 _Static_assert(XC_MAX_THREADS < 1 << PARTS_BITS, "parts must fit into the epoch");
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define XC_ABI 1
+#define XC_ABI 2
 #define XC_MAX_THREADS 256 /* parts of one launch, and threads of one pool with its caller */
 #define XC_ALIGNMENT 64    /* bytes: arena, scratch, prepared data and weights start at multiples of it */
 #define XC_API __attribute__((visibility("default")))
@@ -34,6 +34,9 @@ struct xc_pool {
   void (*for_each)(xc_pool *self, int64_t parts, xc_part part, void *state);
 };
 
+/* Memory for values whose size depends on data; see xc_heap_create. */
+typedef struct xc_heap xc_heap;
+
 /* What a run of a model can reach. Generated code addresses the fields by these offsets. */
 typedef struct xc_context {
   uint64_t size;        /*  0: sizeof(xc_context) */
@@ -41,9 +44,11 @@ typedef struct xc_context {
   void *prepared;       /* 16: what P_init computed from the weights; may be null */
   void *arena;          /* 24: at least table[0] bytes */
   void *scratch;        /* 32: threads * scratch_stride bytes */
-  void *const *buffers; /* 40: pointers of the inputs, then of the outputs */
+  void **buffers;       /* 40: pointers of the inputs, then of the outputs; a run writes those of outputs whose size
+                               depends on data, which it hands over on its heap */
   xc_pool *pool;        /* 48: null runs everything in the caller */
   int64_t threads;      /* 56: most parts of a launch, 1 to XC_MAX_THREADS */
+  xc_heap *heap;        /* 64: of this run; may be null when no size of the model depends on data */
 } xc_context;
 
 /* Splits [0, extent) into at most `threads` contiguous parts of at least `grain` units and runs the task on
@@ -51,6 +56,16 @@ typedef struct xc_context {
  * ctx->scratch + i * scratch_stride. */
 XC_API void xc_parallel_for(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
                             int64_t scratch_stride);
+
+/* A heap keeps its blocks from run to run; it serves one run at a time. With `poisoned` what it hands out is filled
+ * with 0xFF. Null when out of memory. */
+XC_API xc_heap *xc_heap_create(int32_t poisoned);
+XC_API void xc_heap_destroy(xc_heap *heap);
+/* Takes back all blocks: what a run begins with. */
+XC_API void xc_heap_begin(xc_context *ctx);
+/* A block of at least `bytes`, aligned to XC_ALIGNMENT; null when there is none. */
+XC_API void *xc_heap_allocate(xc_context *ctx, int64_t bytes);
+XC_API void xc_heap_free(xc_context *ctx, void *memory);
 
 /* A pool of `threads` threads, the caller counted; they start at the first launch. Null when out of memory. */
 XC_API xc_pool *xc_pool_create(int64_t threads);
@@ -70,14 +85,15 @@ XC_API int32_t xc_cpu_has(const char *feature);
 /* The C interface of a compiled library.
  *
  * A library of a model with prefix P exports these functions under the names P_create, P_destroy, P_shapes,
- * P_required_bytes, P_run_model, P_set_pool and P_status_text. Destroy every handle before dlclose. */
+ * P_required_bytes, P_run_model, P_release, P_set_pool and P_status_text. Destroy every handle before dlclose. */
 
 typedef struct xc_model xc_model;
 
 /* Element types are DLPack's type code times 256 plus the bits of an element: float32 is 0x220. */
 typedef struct xc_tensor {
   uint64_t size;  /* sizeof(xc_tensor) */
-  void *data;     /* C-contiguous and aligned for its element */
+  void *data;     /* C-contiguous and aligned for its element. An output whose size depends on data may have a null
+                     pointer here: a run then sets it to new memory, which P_release gives back */
   uint64_t bytes; /* length of data */
   int64_t *dims;  /* `rank` sizes; read for an input, written for an output */
   int32_t rank;
@@ -102,7 +118,7 @@ typedef enum xc_status {
 /* Makes a handle. threads = 0 takes xc_default_threads(). Null on failure; status may be null. */
 XC_API xc_model *xc_model_create(int64_t threads, int32_t *status);
 XC_API void xc_model_destroy(xc_model *model);
-/* Sizes of all outputs, concatenated, for the sizes of all inputs, concatenated. */
+/* Sizes of all outputs, concatenated, for the sizes of all inputs, concatenated; -1 for one that depends on data. */
 XC_API int32_t xc_model_shapes(xc_model *model, const int64_t *input_dims, int64_t *output_dims);
 /* Bytes of arena and scratch that a run at these sizes needs, or a negative check number. */
 XC_API int64_t xc_model_required_bytes(xc_model *model, const int64_t *input_dims);
@@ -110,6 +126,8 @@ XC_API int64_t xc_model_required_bytes(xc_model *model, const int64_t *input_dim
  * keeps memory of its own, and allocates none from the second call at the same sizes. */
 XC_API int32_t xc_model_run(xc_model *model, const xc_tensor *inputs, int64_t input_count,
                             xc_tensor *outputs, int64_t output_count, void *arena, uint64_t arena_bytes);
+/* Frees the data of an output that a run made; null is allowed. */
+XC_API void xc_model_release(void *data);
 /* The pool for every handle of this library from now on; null goes back to the library's own. */
 XC_API void xc_model_set_pool(xc_pool *pool);
 XC_API const char *xc_model_status_text(int32_t status);
@@ -124,6 +142,7 @@ XC_API const char *xc_model_status_text(int32_t status);
   XC_EXTERN int32_t prefix##_run_model(xc_model *model, const xc_tensor *inputs, int64_t input_count,   \
                                        xc_tensor *outputs, int64_t output_count, void *arena,           \
                                        uint64_t arena_bytes);                                           \
+  XC_EXTERN void prefix##_release(void *data);                                                          \
   XC_EXTERN void prefix##_set_pool(xc_pool *pool);                                                      \
   XC_EXTERN const char *prefix##_status_text(int32_t status);
 

@@ -63,7 +63,7 @@ def excited():
 
 def families(compiled):
     artifact = compiled.artifact
-    return [artifact.kernels[step.symbol].family for step in artifact.program.steps]
+    return [artifact.kernels[step.symbol].family for step in artifact.program.launches]
 
 
 def right(model, compiled, shape):
@@ -86,7 +86,7 @@ def test_squeeze_and_excite_converts_nothing_but_single_pixels(pool):
     right(model, compiled, (2, 3, 12, 12))
     steps = [
         (s.node, f)
-        for s, f in zip(compiled.artifact.program.steps, families(compiled), strict=True)
+        for s, f in zip(compiled.artifact.program.launches, families(compiled), strict=True)
     ]
     assert [node for node, family in steps if family not in ("conv", "global-pool")] == [
         "GlobalAveragePool_3",  # the mean of each channel, one pixel an image

@@ -150,7 +150,9 @@ def test_a_poisoned_arena_changes_nothing(case):
 @pytest.mark.parametrize("name", ["squeezenet", "resnet50"])
 def test_convolutions_need_at_most_two_layout_conversions(name):
     compiled = xcompile.compile(corpus.model(name))
-    families = [compiled.artifact.kernels[s.symbol].family for s in compiled.artifact.program.steps]
+    families = [
+        compiled.artifact.kernels[s.symbol].family for s in compiled.artifact.program.launches
+    ]
     assert families.count("map") <= 2
 
 
@@ -164,7 +166,9 @@ def test_the_arena_is_close_to_what_is_live_at_once(name):
 
 def test_ending_elementwise_ops_leave_no_kernels_of_their_own():
     compiled = xcompile.compile(corpus.model("resnet50"))
-    families = [compiled.artifact.kernels[s.symbol].family for s in compiled.artifact.program.steps]
+    families = [
+        compiled.artifact.kernels[s.symbol].family for s in compiled.artifact.program.launches
+    ]
     assert not {"map", "fallback"} & set(families)
 
 

@@ -17,7 +17,6 @@ from xcompile.dialects.nn.numeric import convert
 OF_A_FAMILY = {"nn.scatter_nd"}
 OF_REGIONS = {"nn.if", "nn.loop", "nn.yield", "nn.fail"}
 WRITTEN_AS_OTHERS = {"nn.quantize", "nn.dequantize"}
-SIZE_OF_THE_RESULT_IS_DATA = {"nn.compress", "nn.nonzero", "nn.unique"}
 KNOWN_WHEN_COMPILED = {"nn.shape", "nn.size"}
 
 
@@ -27,7 +26,7 @@ def test_every_op_can_be_computed_by_a_kernel_of_last_resort():
     missing = {op.NAME for op in nn.ops.values()} - lowered
     assert WHOLE.keys() <= ALONE
     otherwise = OF_A_FAMILY | OF_REGIONS | WRITTEN_AS_OTHERS
-    assert missing - otherwise == SIZE_OF_THE_RESULT_IS_DATA | KNOWN_WHEN_COMPILED
+    assert missing - otherwise == KNOWN_WHEN_COMPILED
 
 
 def _families(op, *shapes, constants=(), **attributes):
@@ -178,12 +177,6 @@ def test_results_of_several_parts_keep_their_order():
     parts = run("Split", x, np.array([3, 0, 8, 1]), constants=[1], outputs=4, axis=1)
     for part, wanted in zip(parts, np.split(x, [3, 3, 11], axis=1), strict=True):
         np.testing.assert_array_equal(part, wanted)
-
-
-def test_a_size_that_is_data_is_refused_with_a_code():
-    node = helper.make_node("NonZero", ["x"], ["y"], name="where")
-    with pytest.raises(Exception, match=r"XC4011 .*'where'"):
-        compiled([node], {"x": ("float32", (3,))}, ["y"])
 
 
 # -- composites that no pass has taken apart -------------------------------------------------------

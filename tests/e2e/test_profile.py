@@ -11,7 +11,7 @@ import pytest
 import xcompile
 from tests.e2e.networks import Network, residual_network, save
 from xcompile.compiler.cli.main import execute
-from xcompile.compiler.codegen.program.program import Step
+from xcompile.compiler.codegen.program.program import Launch
 from xcompile.compiler.driver import worker_pool
 from xcompile.compiler.peak import Peak
 from xcompile.compiler.profile import Profile, Row, Span, _Run, measure
@@ -142,7 +142,7 @@ def test_too_many_events_are_one_error(compiled):
 
 
 def test_launches_of_a_loop_are_those_of_its_steps():
-    steps = [Step(name, (), (), 1, 1, 0, name) for name in ("a", "b", "c", "b")]
+    steps = [Launch(name, (), (), 1, 1, 0, name) for name in ("a", "b", "c", "b")]
     events = np.zeros(6, EVENT)
     events["part"], events["launch"] = -1, range(6)
     events["task"] = [1, 2, 3, 2, 3, 2]  # a, then twice: b c, then the last b

@@ -10,7 +10,7 @@ from xcompile.compiler.api import compile as compile_model
 
 def families(model):
     artifact = model.artifact
-    return [artifact.kernels[step.symbol].family for step in artifact.program.steps]
+    return [artifact.kernels[step.symbol].family for step in artifact.program.launches]
 
 
 def interpolated(x, factor, mode, coordinates, rule):

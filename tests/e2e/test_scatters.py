@@ -78,7 +78,7 @@ def test_rows_with_expanded_indices_are_scattered_as_runs(dynamic):
     made = graph(dynamic)
     given = inputs()
     assert {k.family for k in made.artifact.kernels.values()} == {"map", "scatter"}
-    assert len(made.artifact.program.steps) == 2  # the relu is part of the scatter
+    assert len(made.artifact.program.launches) == 2  # the relu is part of the scatter
     wanted = joined(given["x"], (given["rows"][:, 0],), np.maximum(given["u"], 0), "add")
     y = made.executable.run(given)["y"]
     np.testing.assert_allclose(y, wanted + given["x"], 1e-5, 1e-5)

@@ -59,7 +59,7 @@ def test_there_is_no_layout_conversion_between_convolutions(residual):
 def live_bytes(program, size_of):
     """The most bytes of the arena in use at once, from the launches alone: an offset lives from first to last use."""
     touched = [
-        [size_of(p.offset) for p in step.places if p.space == "arena"] for step in program.steps
+        [size_of(p.offset) for p in step.places if p.space == "arena"] for step in program.launches
     ]
     found = 0
     for step in range(len(touched)):
@@ -89,7 +89,7 @@ def test_concatenations_of_one_image_are_made_in_place(pool):
     y = n("Conv", n("Concat", a, b, axis=1), n.weight(16, 48, 1, 1))
     model = n.model({"x": ("FLOAT", [1, 16, 8, 8])}, {y: ("FLOAT", [1, 16, 8, 8])})
     compiled = xcompile.compile(model, target="x86-avx2", pool=pool)
-    assert not [s for s in compiled.artifact.program.steps if "Concat" in s.node]
+    assert not [s for s in compiled.artifact.program.launches if "Concat" in s.node]
     x = np.random.default_rng(1).standard_normal((1, 16, 8, 8)).astype(np.float32)
     np.testing.assert_allclose(compiled(x), reference(model, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
@@ -158,7 +158,7 @@ def test_concatenations_of_any_channels_need_no_conversion(pool, channels, batch
     y = n("Conv", joined, n.weight(8, sum(channels), 1, 1))
     model = n.model({"x": ("FLOAT", [batch, 16, 7, 9])}, {y: ("FLOAT", [batch, 8, 7, 9])})
     compiled = xcompile.compile(model, target=target, pool=pool)
-    nodes = [s.node for s in compiled.artifact.program.steps]
+    nodes = [s.node for s in compiled.artifact.program.launches]
     assert (
         len(nodes) <= len(channels) + 4
     )  # the convolutions, the concatenation, conversions at both ends
@@ -210,7 +210,7 @@ def test_constants_leave_an_elementwise_kernel_one_loop(pool):
     )
     model = n.model({"x": ("FLOAT", [8, 4, 3])}, {y: ("FLOAT", [8, 4, 3])})
     compiled = xcompile.compile(model, pool=pool)
-    assert [step.extent for step in compiled.artifact.program.steps] == [1]
+    assert [step.extent for step in compiled.artifact.program.launches] == [1]
     x = np.arange(96, dtype=np.float32).reshape(8, 4, 3)
     np.testing.assert_array_equal(compiled(x), x * x * np.float32(0.5))
 

@@ -7,7 +7,7 @@ import pytest
 
 from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.artifact_cache import ArtifactCache
-from xcompile.compiler.codegen.program.program import Check, Place, Program, Step
+from xcompile.compiler.codegen.program.program import Check, Launch, Place, Program
 from xcompile.compiler.source import facts_of
 from xcompile.compiler.support.dims import symbol
 from xcompile.runtime.abi import Manifest, TensorSpec
@@ -18,7 +18,7 @@ OTHER = "cd" * 32
 
 def artifact(weights: bytes = bytes(range(256))) -> Artifact:
     n = symbol("N")
-    step = Step(
+    step = Launch(
         "xk", (Place("input", 0), Place("output", 0)), (n,), n * 3, 8, 64, "node", n * 2, n * 24
     )
     shapes = ((n, 3),)

@@ -5,6 +5,7 @@ from typing import Any
 from xcompile.compiler.codegen.cpu import attention_elements as _attention
 from xcompile.compiler.codegen.cpu import channel_norm as _channel_norm
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
+from xcompile.compiler.codegen.cpu import counted_kernels as _counted
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu import norm_elements as _norms
@@ -47,6 +48,7 @@ assert (
     _attention
     and _channel_norm
     and _contractions
+    and _counted
     and _elementwise
     and _movement
     and _nn

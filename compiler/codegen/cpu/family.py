@@ -149,7 +149,7 @@ class Kernel:
         if op.dynamic_axes is None:
             return list(op.axes)
         content = self.sizes.content(op.dynamic_axes)
-        if content is None:
+        if content is None or not all(isinstance(a, int) for a in content):
             no_match("the reduced axes are data")
         axes = sorted(int(a) % rank for a in content if isinstance(a, int))
         return axes or ([] if op.noop_with_empty_axes else list(range(rank)))

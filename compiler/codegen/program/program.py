@@ -1,14 +1,22 @@
 """The rt level: the program of one model, as data.
 
-A program is a list of launches on places in memory, and the sizes that they need. `host_entry` makes native code of it;
-its text is what `--dump` shows, and two equal programs are equal JSON.
+A program is a block of steps: launches on places in memory, and what is between them. `host_entry` makes native code of
+it; its text is what `--dump` shows, and two equal programs are equal JSON.
+
+What follows from the sizes of the inputs is computed once for them, by `P_prepare`, into a table. What depends on
+data is found by the run and lies in its *frame*: 8-byte slots at the start of its arena, for symbols and addresses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from xcompile.compiler.support.dims import Dim, evaluate, parse
+from xcompile.compiler.codegen.program.json_form import from_json, to_json
+from xcompile.compiler.support.dims import Dim, evaluate, symbol, symbols_of
+
+SLOT_BYTES = 8
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -16,20 +24,26 @@ class Place:
     """Where a tensor lies.
 
     Attributes:
-        space: "input" and "output" (offset is the position), "arena", "weights" or "prepared" (offset in bytes).
+        space: "input" and "output" (offset is the position), "arena", "weights", "prepared" (offset in bytes) or "heap"
+            (offset in bytes from the address in a slot of the frame).
         offset: see `space`.
+        slot: for "heap", which of the program's addresses.
+        value: for "arena", names the value that owns the memory, for the verifier.
     """
 
     space: str
     offset: Dim
+    slot: int = 0
+    value: int = 0
 
     def __str__(self) -> str:
-        return f"{self.space}[{self.offset}]"
+        space = f"heap{self.slot}" if self.space == "heap" else self.space
+        return f"{space}[{self.offset}]"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One launch.
+class Launch:
+    """One launch of a kernel.
 
     Attributes:
         symbol: the kernel's symbol; its task is `{symbol}_task`.
@@ -40,7 +54,8 @@ class Step:
         scratch: bytes of scratch a part needs.
         node: the model nodes it computes, for reports.
         flops: floating-point operations, a multiplication and an addition being two.
-        bytes: bytes of operands and results, each once.
+        lengths: bytes of each place.
+        results: how many of the places, at the end, are written.
     """
 
     symbol: str
@@ -51,7 +66,18 @@ class Step:
     scratch: int
     node: str
     flops: Dim = 0
-    bytes: Dim = 0
+    lengths: tuple[Dim, ...] = ()
+    results: int = 1
+
+    @property
+    def bytes(self) -> Dim:
+        """Bytes of operands and results, each once."""
+        return sum(self.lengths, start=0)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """What the launch itself needs to know."""
+        return (*(p.offset for p in self.places), *self.sizes, self.extent)
 
     def __str__(self) -> str:
         sizes = f" sizes({', '.join(map(str, self.sizes))})" if self.sizes else ""
@@ -65,6 +91,110 @@ class Check:
     left: Dim
     right: Dim
     text: str
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.left, self.right)
+
+    def __str__(self) -> str:
+        return f"check {self.left} == {self.right} // {self.text}"
+
+
+@dataclass(frozen=True)
+class Read:
+    """Give a symbol the value of an integer in memory.
+
+    Attributes:
+        symbol: its name.
+        place: the tensor.
+        index: which of its elements.
+        dtype: "i64" or "i32".
+    """
+
+    symbol: str
+    place: Place
+    index: int
+    dtype: str
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.place.offset,)
+
+    def __str__(self) -> str:
+        return f"let {self.symbol} = {self.place}[{self.index}] as {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Define:
+    """Give a symbol the value of an expression; the run fails when it does not fit 64 bits."""
+
+    symbol: str
+    dim: Dim
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.dim,)
+
+    def __str__(self) -> str:
+        return f"let {self.symbol} = {self.dim}"
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Take memory from the run's heap; the run fails when there is none.
+
+    Attributes:
+        slot: which of the program's addresses it gets.
+        size: bytes.
+    """
+
+    slot: int
+    size: Dim
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.size,)
+
+    def __str__(self) -> str:
+        return f"allocate heap{self.slot} {self.size} bytes"
+
+
+@dataclass(frozen=True)
+class Free:
+    """Give memory back to the run's heap."""
+
+    slot: int
+    dims: tuple[Dim, ...] = ()
+
+    def __str__(self) -> str:
+        return f"free heap{self.slot}"
+
+
+@dataclass(frozen=True)
+class Give:
+    """Hand an output whose size depends on data to the caller: its address and the sizes that the table lacks.
+
+    Attributes:
+        output: its position.
+        slot: which of the program's addresses it is.
+        sizes: those of its sizes that depend on data, in order.
+        first: the slot of the frame that the first of them goes to.
+    """
+
+    output: int
+    slot: int
+    sizes: tuple[Dim, ...]
+    first: int
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return self.sizes
+
+    def __str__(self) -> str:
+        return f"give output {self.output} heap{self.slot} sizes({', '.join(map(str, self.sizes))})"
+
+
+Step = Launch | Check | Read | Define | Allocate | Free | Give
 
 
 @dataclass(frozen=True)
@@ -84,6 +214,10 @@ class Repeat:
     first: tuple[int, int]
 
 
+TOO_LARGE = "a size that depends on data is too large"
+NO_MEMORY = "there is no memory for a value whose size depends on data"
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything that the entry functions of a model do.
@@ -92,12 +226,13 @@ class Program:
         prefix: of its symbols.
         inputs: the Dims of each input, over the program's symbols.
         outputs: the Dims of each output.
-        arena: bytes of the arena.
+        arena: bytes of the arena without the frame.
         definitions: further symbols of the program, each with its meaning over input sizes and earlier ones.
         checks: relations between input sizes.
         steps: what a run does.
         setup: what happens once at load, on `weights` and `prepared` places only.
         prepared: bytes that `setup` fills.
+        heap: how many addresses of heap memory the frame holds.
     """
 
     prefix: str
@@ -107,13 +242,9 @@ class Program:
     checks: tuple[Check, ...]
     steps: tuple[Step, ...]
     definitions: tuple[tuple[str, Dim], ...] = ()
-    setup: tuple[Step, ...] = ()
+    setup: tuple[Launch, ...] = ()
     prepared: int = 0
-
-    @property
-    def launches(self) -> tuple[Step, ...]:
-        """Every launch of a run, in the order of the text."""
-        return self.steps
+    heap: int = 0
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
@@ -131,92 +262,96 @@ class Program:
         return tuple(found)
 
     def bindings(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-        """The value of each of the program's symbols, from the shapes of the inputs."""
+        """The value of each symbol that does not depend on data, from the shapes of the inputs."""
         found: dict[str, int] = {}
         for dims, shape in zip(self.inputs, shapes, strict=True):
             for dim, size in zip(dims, shape, strict=True):
                 if not isinstance(dim, int):
-                    found[str(dim)] = size
+                    found[symbols_of(dim)[0]] = size
         for name, dim in self.definitions:
             found[name] = evaluate(dim, found)
         return found
 
     @property
-    def scratch(self) -> int:
-        """Bytes of scratch a thread."""
-        return max((s.scratch for s in (*self.steps, *self.setup)), default=0)
+    def walk(self) -> Iterator[Step]:
+        """All steps of a run, in the order of the text."""
+        yield from self.steps
 
     @property
+    def launches(self) -> tuple[Launch, ...]:
+        """All launches of a run, in the order of the text."""
+        return tuple(s for s in self.walk if isinstance(s, Launch))
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch a thread."""
+        return max((s.scratch for s in (*self.launches, *self.setup)), default=0)
+
+    # -- what depends on data -------------------------------------------------------------------
+
+    @cached_property
+    def late(self) -> tuple[str, ...]:
+        """The symbols that a run gives values to, in the order of their slots in the frame."""
+        found = (s.symbol for s in self.walk if isinstance(s, Read | Define))
+        return tuple(dict.fromkeys(found))
+
+    def is_late(self, dim: Dim) -> bool:
+        """Whether a size depends on data."""
+        return not isinstance(dim, int) and not self._late_names.isdisjoint(symbols_of(dim))
+
+    @cached_property
+    def _late_names(self) -> frozenset[str]:
+        return frozenset(self.late)
+
+    @property
+    def late_sizes(self) -> int:
+        """How many sizes of outputs depend on data; they are the first slots of the frame, in order."""
+        return sum(self.is_late(d) for shape in self.outputs for d in shape)
+
+    @property
+    def frame(self) -> int:
+        """Bytes of the frame, whole cache lines."""
+        slots = self.late_sizes + len(self.late) + self.heap
+        return -(-slots * SLOT_BYTES // _LINE_BYTES) * _LINE_BYTES
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The texts of what may go wrong in a run, after those of the checks that `P_prepare` makes."""
+        found = [s.text for s in self.walk if isinstance(s, Check)]
+        found += [TOO_LARGE for s in self.walk if isinstance(s, Define)][:1]
+        found += [NO_MEMORY for s in self.walk if isinstance(s, Allocate)][:1]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
     def table(self) -> tuple[Dim, ...]:
-        """What `P_prepare` computes: the arena's bytes, the outputs' sizes, then every size that is not constant."""
-        fixed: list[Dim] = [self.arena, *(d for shape in self.outputs for d in shape)]
+        """What `P_prepare` computes: the arena's bytes with the frame, the outputs' sizes (-1 where they depend on
+        data), then every size that is not constant.
+        """
+        sizes = [-1 if self.is_late(d) else d for shape in self.outputs for d in shape]
         needed: dict[Dim, None] = {}
-        for step in self.steps:
-            for dim in (*(p.offset for p in step.places), *step.sizes, step.extent):
-                if not isinstance(dim, int):
+        for step in self.walk:
+            for dim in step.dims:
+                if isinstance(dim, int):
+                    continue
+                if self.is_late(dim) or isinstance(step, Check | Define | Give):
+                    known = (name for name in symbols_of(dim) if name not in self._late_names)
+                    needed.update(dict.fromkeys(map(symbol, known)))
+                else:
                     needed.setdefault(dim)
-        return (*fixed, *needed)
+        return (self.arena + self.frame, *sizes, *needed)
 
     def __str__(self) -> str:
         lines = [f"program {self.prefix} arena {self.arena} scratch {self.scratch}"]
         lines += [f"  let {name} = {dim}" for name, dim in self.definitions]
-        lines += [f"  check {c.left} == {c.right} // {c.text}" for c in self.checks]
+        lines += [f"  {c}" for c in self.checks]
         lines += [f"  setup {s}" for s in self.setup]
         lines += [f"  {s}" for s in self.steps]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for a job; `from_json` reads it."""
-        return {
-            "prefix": self.prefix,
-            "inputs": [[str(d) for d in shape] for shape in self.inputs],
-            "outputs": [[str(d) for d in shape] for shape in self.outputs],
-            "arena": str(self.arena),
-            "definitions": [[name, str(dim)] for name, dim in self.definitions],
-            "checks": [[str(c.left), str(c.right), c.text] for c in self.checks],
-            "steps": [_step_json(s) for s in self.steps],
-            "setup": [_step_json(s) for s in self.setup],
-            "prepared": self.prepared,
-        }
+        return to_json(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Program":
-        return Program(
-            prefix=data["prefix"],
-            inputs=tuple(tuple(parse(d) for d in shape) for shape in data["inputs"]),
-            outputs=tuple(tuple(parse(d) for d in shape) for shape in data["outputs"]),
-            arena=parse(data["arena"]),
-            definitions=tuple((name, parse(dim)) for name, dim in data["definitions"]),
-            checks=tuple(Check(parse(a), parse(b), text) for a, b, text in data["checks"]),
-            steps=tuple(_step(s) for s in data["steps"]),
-            setup=tuple(_step(s) for s in data["setup"]),
-            prepared=data["prepared"],
-        )
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    return {
-        "symbol": step.symbol,
-        "places": [[p.space, str(p.offset)] for p in step.places],
-        "sizes": [str(d) for d in step.sizes],
-        "extent": str(step.extent),
-        "grain": step.grain,
-        "scratch": step.scratch,
-        "node": step.node,
-        "flops": str(step.flops),
-        "bytes": str(step.bytes),
-    }
-
-
-def _step(data: dict[str, Any]) -> Step:
-    return Step(
-        data["symbol"],
-        tuple(Place(space, parse(offset)) for space, offset in data["places"]),
-        tuple(parse(d) for d in data["sizes"]),
-        parse(data["extent"]),
-        data["grain"],
-        data["scratch"],
-        data["node"],
-        parse(data["flops"]),
-        parse(data["bytes"]),
-    )
+        return from_json(Program, data)

@@ -4,8 +4,8 @@ A `Dim` is an `int` or an `Expr`. An `Expr` is a polynomial with integer coeffic
 symbols and calls of `floordiv`, `min`, `max` and `broadcast`. Terms and factors are sorted and
 simplifications are applied as an expression is made, so sizes that are equal by the rules below are
 equal values with equal text, and one that is constant is a plain `int`. Symbols are sizes: integers
-that are at least 0. Divisors are positive where they depend on symbols; a quotient whose divisor is
-zero has no value.
+that are at least 0, except those whose name begins with `SIGNED`. Divisors are positive where they
+depend on symbols; a quotient whose divisor is zero has no value.
 
     n, m = symbol("n"), symbol("m")
     (2 * n + 4) // 2 == n + 2
@@ -15,6 +15,7 @@ zero has no value.
 """
 
 from xcompile.compiler.support.dims.expr import (
+    SIGNED,
     TEXT_LIMIT,
     Atom,
     Call,
@@ -40,12 +41,14 @@ from xcompile.compiler.support.dims.walk import (
     bounds,
     evaluate,
     fold,
+    has_signed,
     known_nonnegative,
     known_positive,
     symbols_of,
 )
 
 __all__ = [
+    "SIGNED",
     "TEXT_LIMIT",
     "Algebra",
     "Atom",
@@ -61,6 +64,7 @@ __all__ = [
     "evaluate",
     "floordiv",
     "fold",
+    "has_signed",
     "known_nonnegative",
     "known_positive",
     "maximum",

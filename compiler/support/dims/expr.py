@@ -11,6 +11,9 @@ TEXT_LIMIT = 4000
 """An expression whose text would be longer is refused with `DimTooComplexError`."""
 
 
+SIGNED = "~"
+"""What the names of symbols begin with that may be negative: numbers that are read from a tensor."""
+
 _TERM_LIMIT = 1024
 _DEPTH_LIMIT = 40
 
@@ -21,7 +24,7 @@ class DimTooComplexError(ValueError):
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that is known when the model runs."""
+    """A size that is known when the model runs; it may be negative when its name begins with `SIGNED`."""
 
     name: str
 

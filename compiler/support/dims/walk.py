@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from xcompile.compiler.support.dims.expr import (
+    SIGNED,
     Call,
     Dim,
     DimTooComplexError,
@@ -83,6 +84,11 @@ def symbols_of(dim: Dim) -> tuple[str, ...]:
 
     visit(dim)
     return tuple(found)
+
+
+def has_signed(dim: Dim) -> bool:
+    """Whether a symbol of the size may be negative."""
+    return any(name.startswith(SIGNED) for name in symbols_of(dim))
 
 
 def bounds(dim: Dim) -> tuple[float, float]:
@@ -162,7 +168,7 @@ class _Bounds:
         return (value, value)
 
     def symbol(self, name: str) -> Interval:
-        return (0, math.inf)
+        return (-math.inf if name.startswith(SIGNED) else 0, math.inf)
 
     def add(self, a: Interval, b: Interval) -> Interval:
         return (a[0] + b[0], a[1] + b[1])

@@ -5,7 +5,7 @@ import pytest
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn import gather, generate, reshape, scatter, sizes, slicing
+from xcompile.dialects.nn import counted, gather, generate, reshape, scatter, sizes, slicing
 
 TEN = np.arange(10, dtype=np.float32)
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -252,16 +252,22 @@ def test_one_hot_ignores_indices_out_of_range(run):
 
 def test_sizes_that_depend_on_data(run):
     x = np.array([[1, 0], [0, 2]])
-    assert run(gather.NonZero, x=x).tolist() == [[0, 1], [0, 1]]
-    assert run(gather.Compress, x=x, condition=np.array([False, True]), axis=1).tolist() == [
-        [0],
-        [2],
-    ]
-    assert run(gather.Compress, x=x, condition=np.array([True])).tolist() == [1]
-    y, first, inverse, counts = run(gather.Unique, x=np.float32([3, 1, 3]), ascending=False)
-    assert [a.tolist() for a in (y, first, inverse, counts)] == [[3, 1], [0, 1], [0, 1, 0], [2, 1]]
-    y, *_ = run(gather.Unique, x=np.array([[1, 0], [1, 0], [0, 0]]), axis=0)
-    assert y.tolist() == [[0, 0], [1, 0]]
+    one, two = np.array(1), np.array(2)
+    assert run(counted.NonZero, x=x, count=two).tolist() == [[0, 1], [0, 1]]
+    second = {"condition": np.array([False, True]), "count": one}
+    assert run(counted.Compress, x=x, axis=1, **second).tolist() == [[0], [2]]
+    assert run(counted.Compress, x=x, condition=np.array([True]), count=one).tolist() == [1]
+    count, inverse, first, counts, _ = run(
+        counted.FindUnique, x=np.float32([3, 1, 3]), ascending=False
+    )
+    assert (count, inverse.tolist(), first[:2].tolist(), counts[:2].tolist()) == (
+        2, [0, 1, 0], [0, 1], [2, 1]
+    )  # fmt: skip
+    count, inverse, *_ = run(counted.FindUnique, x=np.array([[1, 0], [1, 0], [0, 0]]), axis=0)
+    assert (count, inverse.tolist()) == (2, [1, 1, 0])
+    assert run(counted.Leading, x=x[0], count=one).tolist() == [1]
+    with pytest.raises(ValueError, match="2 elements, and the count says 1"):
+        run(counted.NonZero, x=x, count=one)
 
 
 def test_reverse_sequence(run):
@@ -294,21 +300,23 @@ def test_cumulative_sums(run):
         run(generate.CumSum, x=x, axis=np.array(1))
 
 
+def numbers(run, start, limit, delta):
+    """The range as its two ops make it."""
+    bounds = dict(zip(("start", "limit", "delta"), (start, limit, delta), strict=True))
+    count = run(counted.RangeCount, **bounds)
+    return run(sizes.Range, **bounds, count=count)
+
+
 def test_ranges(run):
-    assert run(sizes.Range, start=np.array(3), limit=np.array(9), delta=np.array(3)).tolist() == [
-        3,
-        6,
-    ]
-    assert run(sizes.Range, start=np.array(10), limit=np.array(4), delta=np.array(-2)).tolist() == [
-        10,
-        8,
-        6,
-    ]
-    assert run(sizes.Range, start=np.array(1), limit=np.array(1), delta=np.array(1)).tolist() == []
-    y = run(sizes.Range, start=np.float32(0), limit=np.float32(1), delta=np.float32(0.3))
+    whole = [np.array(v) for v in (3, 9, 10, 4, 1, -2)]
+    three, nine, ten, four, one, back = whole
+    assert numbers(run, three, nine, three).tolist() == [3, 6]
+    assert numbers(run, ten, four, back).tolist() == [10, 8, 6]
+    assert numbers(run, one, one, one).tolist() == []
+    y = numbers(run, np.float32(0), np.float32(1), np.float32(0.3))
     np.testing.assert_allclose(y, np.float32([0, 0.3, 0.6, 0.9]), rtol=1e-6)
-    with pytest.raises(CompileError, match="delta"):
-        run(sizes.Range, start=np.array(1), limit=np.array(1), delta=np.array(0))
+    with pytest.raises((CompileError, ValueError), match=r"delta|size -1"):
+        numbers(run, one, one, np.array(0))
 
 
 def test_shape_and_size(run):

@@ -10,7 +10,17 @@ from xcompile.compiler.ir.context import context
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import evaluate, symbol
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn import binary, gather, generate, reshape, sizes, slicing, ternary, unary
+from xcompile.dialects.nn import (
+    binary,
+    counted,
+    gather,
+    generate,
+    reshape,
+    sizes,
+    slicing,
+    ternary,
+    unary,
+)
 from xcompile.dialects.nn.shapes import refine_types
 
 n, m = symbol("n"), symbol("m")
@@ -125,11 +135,25 @@ def test_a_symbol_that_meets_a_constant_takes_it_and_is_checked(build):
     assert len(analysis.constraints) == 2
 
 
-def test_sizes_that_depend_on_data_are_new_symbols(build):
-    x = build.argument((None,))
-    first, second = (build.make(gather.NonZero, x=x).y for _ in range(2))
-    analysis = build.shapes((symbol("nonzero_0"),))
-    assert [str(analysis.shape(v)[1]) for v in (first, second)] == ["nonzero_1", "nonzero_2"]
+def test_numbers_that_a_run_reads_are_data_symbols_and_sizes_made_of_them_have_names(build):
+    x, count = build.argument((None,)), build.argument((), "i64")
+    first, second = (build.make(counted.NonZero, x=x, count=count).y for _ in range(2))
+    analysis = build.shapes((symbol("nonzero_0"),), ())
+    assert [str(analysis.shape(v)[1]) for v in (first, second)] == ["nonzero_1", "nonzero_1"]
+    assert {n: (r.value, r.index) for n, r in analysis.readings.items()} == {"~data_0": (count, 0)}
+    assert {n: str(d) for n, d in analysis.definitions.items()} == {"nonzero_1": '"~data_0"'}
+    assert [(str(a), b) for a, b, _ in analysis.late_constraints] == [('min("~data_0", 0)', 0)]
+    assert analysis.constraints == []
+
+
+def test_sizes_are_followed_to_the_tensor_that_is_read(build):
+    x, given = build.argument((None, 3)), build.argument((1,), "i64")
+    known = build.make(sizes.ShapeOf, x=x, start=0, end=1).y
+    shape = build.make(slicing.Concat, xs=[known, given], axis=0).y
+    y = build.make(reshape.Expand, x=build.argument((1, 1)), shape=shape).y
+    analysis = build.shapes((symbol("n"), 3), (1,), (1, 1))
+    assert str(analysis.shape(y)[0]) == "n"
+    assert [(r.value, r.index) for r in analysis.readings.values()] == [(given, 0)]
 
 
 def test_arguments_without_given_shapes_have_symbols_of_their_own(build):

@@ -3,12 +3,12 @@
 import re
 
 from xcompile.compiler.codegen.program.host_entry import STEPS_A_FUNCTION, entry_text
-from xcompile.compiler.codegen.program.program import Place, Program, Step
+from xcompile.compiler.codegen.program.program import Launch, Place, Program
 
 
 def program_of(launches):
     steps = tuple(
-        Step(f"k{i}", (Place("input", 0), Place("output", 0)), (), 1, 1, 0, "node")
+        Launch(f"k{i}", (Place("input", 0), Place("output", 0)), (), 1, 1, 0, "node")
         for i in range(launches)
     )
     return Program("m", ((4,),), ((4,),), 0, (), steps)

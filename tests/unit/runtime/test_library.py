@@ -87,7 +87,7 @@ def test_the_linker_of_the_system_serves_too(build: Build, tmp_path: Path, name:
     link_library(path, [code], MANIFEST, WEIGHTS, architecture=HOST, linker=[linker])
     assert right(load(path))
     exported = read_elf(memoryview(path.read_bytes())).symbols.values()
-    assert len([symbol for symbol in exported if symbol.defined]) == 12
+    assert len([symbol for symbol in exported if symbol.defined]) == 13
 
 
 def test_many_libraries_live_in_one_process(build: Build) -> None:

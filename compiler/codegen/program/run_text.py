@@ -1,0 +1,212 @@
+"""The steps of a run as llvm-dialect text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from xcompile.compiler.codegen.program.native_text import Arithmetic, Writer
+from xcompile.compiler.codegen.program.program import (
+    NO_MEMORY,
+    SLOT_BYTES,
+    TOO_LARGE,
+    Allocate,
+    Check,
+    Define,
+    Free,
+    Give,
+    Launch,
+    Place,
+    Program,
+    Read,
+    Step,
+)
+from xcompile.compiler.support.dims import Dim, fold, symbol
+
+_CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
+"""Byte offsets in `xc_context`; a test compares them with the runtime's."""
+
+
+def can_fail(step: Step) -> bool:
+    """Whether the run may end at the step."""
+    return isinstance(step, Check | Define | Allocate | Give)
+
+
+class Frame:
+    """Where a run finds sizes and addresses: in the table that `P_prepare` made, and in the frame of the run itself."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.inputs = len(program.inputs)
+        self.bytes = program.frame
+        self.late = {name: program.late_sizes + number for number, name in enumerate(program.late)}
+        self._addresses = program.late_sizes + len(program.late)
+        first = len(program.checks) + len(program.repeats) + 1
+        self._codes = {text: -1 - first - i for i, text in enumerate(program.failures)}
+
+    @cached_property
+    def table(self) -> Mapping[Dim, int]:
+        """The slot of each size in the table."""
+        return {dim: n for n, dim in reversed(list(enumerate(self.program.table)))}
+
+    def address(self, number: int) -> int:
+        """The slot of the frame that holds an address of heap memory."""
+        return self._addresses + number
+
+    def code(self, text: str) -> int:
+        """What `P_run` answers when this goes wrong."""
+        return self._codes[text]
+
+
+class RunWriter:
+    """Writes the steps of one function."""
+
+    def __init__(self, writer: Writer, frame: Frame, steps: Sequence[Step]) -> None:
+        self._w = writer
+        self._frame = frame
+        self._first_buffer = {"input": 0, "output": frame.inputs}
+        self._fields: dict[str, str] = {}
+        self._sizes: dict[Dim, str] = {}
+        launches = [s for s in steps if isinstance(s, Launch)]
+        if launches:
+            most = max(1, *(len(s.places) + len(s.sizes) for s in launches))
+            self._record = writer.op(
+                f"llvm.alloca {writer.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr"
+            )
+
+    def step(self, step: Step) -> None:
+        """Write one step."""
+        match step:
+            case Launch():
+                self._launch(step)
+            case Check():
+                self._check(step)
+            case Read():
+                self._read(step)
+            case Define():
+                self._set(self._frame.late[step.symbol], self._computed((step.dim,))[0])
+            case Allocate():
+                self._allocate(step)
+            case Free():
+                address = self._slot(self._frame.address(step.slot), "!llvm.ptr")
+                self._w.line(
+                    f"llvm.call @xc_heap_free(%ctx, {address}) : (!llvm.ptr, !llvm.ptr) -> ()"
+                )
+            case Give():
+                self._give(step)
+
+    def _launch(self, step: Launch) -> None:
+        w = self._w
+        values = [("!llvm.ptr", self._address(p)) for p in step.places]
+        values += [("i64", self._size(d)) for d in step.sizes]
+        for position, (kind, value) in enumerate(values):
+            w.store(value, kind, w.at(self._record, 8 * position))
+        task = w.op(f"llvm.mlir.addressof @{step.symbol}_task : !llvm.ptr")
+        extent, grain, scratch = (
+            self._size(step.extent),
+            w.constant(step.grain),
+            w.constant(step.scratch),
+        )
+        w.line(
+            f"llvm.call @xc_parallel_for(%ctx, {task}, {self._record}, {extent}, {grain}, {scratch}) : "
+            "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64) -> ()"
+        )
+
+    def _check(self, step: Check) -> None:
+        left, right = self._computed((step.left, step.right))
+        differs = self._w.op(f'llvm.icmp "ne" {left}, {right} : i64')
+        self._w.leave_if(differs, self._frame.code(step.text))
+
+    def _read(self, step: Read) -> None:
+        w = self._w
+        value = w.load(
+            w.at(self._address(step.place), step.index * (8 if step.dtype == "i64" else 4)),
+            step.dtype,
+        )
+        if step.dtype != "i64":
+            value = w.op(f"llvm.sext {value} : {step.dtype} to i64")
+        self._set(self._frame.late[step.symbol], value)
+
+    def _allocate(self, step: Allocate) -> None:
+        w = self._w
+        memory = w.op(
+            f"llvm.call @xc_heap_allocate(%ctx, {self._size(step.size)}) : (!llvm.ptr, i64) -> !llvm.ptr"
+        )
+        null = w.op("llvm.mlir.zero : !llvm.ptr")
+        failed = w.op(f'llvm.icmp "eq" {memory}, {null} : !llvm.ptr')
+        w.leave_if(failed, self._frame.code(NO_MEMORY))
+        self._set(self._frame.address(step.slot), memory, "!llvm.ptr")
+
+    def _give(self, step: Give) -> None:
+        for number, size in enumerate(self._computed(step.sizes)):
+            self._set(step.first + number, size)
+        memory = self._slot(self._frame.address(step.slot), "!llvm.ptr")
+        position = self._frame.inputs + step.output
+        self._w.store(memory, "!llvm.ptr", self._w.at(self._field("buffers"), 8 * position))
+
+    # -- sizes and places -----------------------------------------------------------------------
+
+    def _computed(self, dims: Sequence[Dim]) -> list[str]:
+        """The values of sizes that depend on data; the run ends when one does not fit 64 bits."""
+        arithmetic = Arithmetic(self._w, _Symbols(self))
+        values = [fold(dim, arithmetic) for dim in dims]
+        if arithmetic.may_overflow:
+            self._w.leave_if(arithmetic.overflowed(), self._frame.code(TOO_LARGE))
+        return values
+
+    def symbol(self, name: str) -> str:
+        """The value of a symbol."""
+        if name in self._frame.late:
+            return self._slot(self._frame.late[name], "i64")
+        return self._size(symbol(name))
+
+    def _size(self, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return self._w.constant(dim)
+        if self._frame.program.is_late(dim):
+            return self._computed((dim,))[0]
+        if dim not in self._sizes:
+            slot = self._frame.table[dim]
+            self._sizes[dim] = self._w.load(self._w.at("%table", SLOT_BYTES * slot), "i64")
+        return self._sizes[dim]
+
+    def _slot(self, slot: int, kind: str) -> str:
+        return self._w.load(self._w.at(self._field("arena"), SLOT_BYTES * slot), kind)
+
+    def _set(self, slot: int, value: str, kind: str = "i64") -> None:
+        self._w.store(value, kind, self._w.at(self._field("arena"), SLOT_BYTES * slot))
+
+    def _field(self, name: str) -> str:
+        if name not in self._fields:
+            self._fields[name] = self._w.field(_CONTEXT_OFFSETS[name])
+        return self._fields[name]
+
+    def _address(self, place: Place) -> str:
+        if place.space in self._first_buffer:
+            assert isinstance(place.offset, int)
+            position = self._first_buffer[place.space] + place.offset
+            return self._w.load(self._w.at(self._field("buffers"), 8 * position), "!llvm.ptr")
+        offset = place.offset if isinstance(place.offset, int) else self._size(place.offset)
+        if place.space == "heap":
+            base = self._slot(self._frame.address(place.slot), "!llvm.ptr")
+        else:
+            base = self._field(place.space)
+        if place.space == "arena" and self._frame.bytes:
+            if isinstance(offset, int):
+                return self._w.at(base, self._frame.bytes + offset)
+            base = self._w.at(base, self._frame.bytes)
+        return self._w.at(base, offset)
+
+
+class _Symbols(Mapping[str, str]):
+    """The symbols of a run, each loaded where it is used: its value may change from one use to the next."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self._run = run
+
+    def __getitem__(self, name: str) -> str:
+        return self._run.symbol(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,161 @@
+"""The values of a module at the kernel level: their shapes, and which share memory."""
+
+from collections.abc import Mapping, Set
+
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import memory_dtype
+from xcompile.compiler.ir.dtypes import bits_of
+from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.support.dims import Dim, symbols_of
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.kernel import Check, Define, Func, Launch, Read, View, parse_shape
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.layouts import block_of
+from xcompile.dialects.nn.slicing import Concat
+
+
+class Values:
+    """Shapes and memory of all values.
+
+    Attributes:
+        launches: all launches, in order.
+        returned: the values that `@main` returns.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._block = module.main.regions[0].blocks[0]
+        self._shapes: dict[Value, Shape] = {}
+        self._inside: dict[Value, tuple[Value, Dim]] = {}
+        self._late: set[str] = set()
+        self.ops: list[Op] = []
+        self.returned: list[Value] = []
+        self._find_shapes()
+        self._join_in_place()
+
+    @property
+    def arguments(self) -> list[Value]:
+        return list(self._block.arguments)
+
+    @property
+    def launches(self) -> list[Launch]:
+        return [op for op in self.ops if isinstance(op, Launch)]
+
+    @property
+    def inside(self) -> Mapping[Value, tuple[Value, Dim]]:
+        """Values that lie in another one, and at which byte of it."""
+        return self._inside
+
+    def shape(self, value: Value) -> Shape:
+        return self._shapes[value]
+
+    def is_late(self, value: Value) -> bool:
+        """Whether the size of a value depends on data."""
+        return not self._late.isdisjoint(s for d in self._shapes[value] for s in symbols_of(d))
+
+    def _find_shapes(self) -> None:
+        """Record the shape of every value, and the ops that the program has steps for."""
+        self._shapes.update(zip(self.arguments, self._module.input_shapes(), strict=True))
+        *body, terminator = [o.operation for o in self._block.operations]
+        self.returned = list(terminator.operands)
+        for operation in body:
+            op = view(operation)
+            match op:
+                case Launch():
+                    self.ops.append(op)
+                    for result, text in zip(op.results, op.shapes, strict=True):
+                        self._shapes[result] = parse_shape(text)
+                case View():
+                    self._shapes[op.y] = parse_shape(op.shape)
+                case Const():
+                    self._shapes[op.y] = op.dims
+                case Read():
+                    self.ops.append(op)
+                    self._late.update(filter(None, op.symbols))
+                case Define():
+                    self.ops.append(op)
+                    self._late.add(op.symbol)
+                case Check():
+                    self.ops.append(op)
+                case _:
+                    raise CompileError(
+                        "XC3010",
+                        f"{operation.name} is in no kernel after the passes",
+                        node=describe(operation.location),
+                        help="the last pass of a pipeline is kernel-form",
+                    )
+
+    def base(self, value: Value) -> Value:
+        """The value whose memory `value` is."""
+        while not isinstance(value.owner, ir.Block) and (seen := View.of(value.owner)) is not None:
+            value = seen.x
+        return value
+
+    def _join_in_place(self) -> None:
+        """Let the operands of concatenations be made where the result lies, so that these need no launch.
+
+        That takes operands that are next to each other in the result: no axis before theirs is longer than 1.
+        """
+        concats = {f.sym_name: c for f in self._funcs() if (c := _only_concat(f)) is not None}
+        movable = {result for launch in self.launches for result in launch.results}
+        movable -= {self.base(v) for v in self.returned}  # outputs lie where the caller says
+        movable -= {v for v in movable if self.is_late(v)}  # allocated when their size is known
+        joined: set[Op] = set()
+        for launch in self.launches:
+            concat = concats.get(launch.callee)
+            result = launch.results[0]
+            if (
+                concat is None
+                or result not in movable
+                or not self._are_neighbours(launch, concat.axis, movable)
+            ):
+                continue
+            offset: Dim = 0
+            for value in launch.inputs:
+                self._inside[value] = (result, offset)
+                offset = offset + self.bytes_of(value)
+            joined.add(launch)
+        self.ops = [op for op in self.ops if op not in joined]
+
+    def _are_neighbours(self, launch: Launch, axis: int, movable: Set[Value]) -> bool:
+        """Whether the operands can lie next to each other in the result, and nowhere else."""
+        shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
+        free = all(v in movable and v not in self._inside for v in inputs) and len(
+            set(inputs)
+        ) == len(inputs)
+        block = block_of(launch.results[0].type)
+        whole = not block or all(self._shapes[v][1] % block == 0 for v in inputs[:-1])
+        return free and whole and all(d == 1 for d in shape[: axis % len(shape)])
+
+    def whole(self, value: Value) -> tuple[Value, Dim]:
+        """The value that owns the memory, and the byte where `value` starts in it."""
+        value, offset = self.base(value), 0
+        while value in self._inside:
+            value, inner = self._inside[value]
+            offset = offset + inner
+        return value, offset
+
+    def _funcs(self) -> list[Func]:
+        return [f for o in self._module.module.body.operations if (f := Func.of(o)) is not None]
+
+    def bytes_of(self, value: Value) -> Dim:
+        """How many bytes the value takes in memory."""
+        elements = Layout.of(value.type).elements(self._shapes[value])
+        return elements * (bits_of(memory_dtype(dtype_of(value))) // 8)
+
+
+def _only_concat(func: Func) -> Concat | None:
+    """The concatenation of a kernel that does nothing else."""
+    *ops, returned = func.ops
+    concat = Concat.of(ops[0]) if len(ops) == 1 else None
+    if (
+        concat is None
+        or list(concat.xs) != func.parameters
+        or list(returned.operands) != [concat.y]
+    ):
+        return None
+    return concat

@@ -1,0 +1,209 @@
+"""The verifier of programs: memory is written before it is read, and nothing is written over what is still needed.
+
+Arena offsets are compared for sample sizes of the inputs, those of them at which the program's own checks hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xcompile.compiler.codegen.program import program as rt
+from xcompile.compiler.support.dims import Dim, evaluate, symbols_of
+from xcompile.compiler.support.errors import CompileError
+
+_SAMPLES = (64, 8, 1)
+_DATA = 6
+"""What every number that a run reads is taken to be."""
+
+
+def verify_program(program: rt.Program) -> None:
+    """Check a program.
+
+    Raises:
+        CompileError: XC4012, what is wrong and at which step.
+    """
+    for sample in _SAMPLES:
+        env = _sample(program, sample)
+        if env is not None:
+            _Run(program, env).check()
+
+
+def _sample(program: rt.Program, size: int) -> dict[str, int] | None:
+    """Values of the symbols that follow from inputs; None where the program refuses such inputs."""
+    try:
+        shapes = [[d if isinstance(d, int) else size for d in shape] for shape in program.inputs]
+        env = program.bindings(shapes)
+        holds = all(evaluate(c.left, env) == evaluate(c.right, env) for c in program.checks)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return env if holds else None
+
+
+@dataclass
+class _State:
+    """What a run has done so far.
+
+    Attributes:
+        env: the values of symbols.
+        arena: the ranges of it that are written, each with the value that it holds.
+        heap: the bytes of each address in use.
+        written: the addresses at which something is written.
+        outputs: those written.
+    """
+
+    env: dict[str, int]
+    arena: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    heap: dict[int, int] = field(default_factory=dict[int, int])
+    written: set[int] = field(default_factory=set[int])
+    outputs: set[int] = field(default_factory=set[int])
+
+
+class _Run:
+    def __init__(self, program: rt.Program, env: Mapping[str, int]) -> None:
+        self._program = program
+        self._state = _State(dict(env))
+        self._prepared: list[tuple[int, int]] = []
+        self._step = "the beginning"
+
+    def check(self) -> None:
+        for launch in self._program.setup:
+            self._at(launch)
+            *read, written = launch.places
+            for place in read:
+                self._require(place.space == "weights", f"{place} is read at load")
+            self._require(written.space == "prepared", f"{written} is written at load")
+            self._prepared.append(self._range(written, launch.lengths[-1]))
+        for step in self._program.steps:
+            self._at(step)
+            self._do(step)
+        self._step = "the end"
+        missing = set(range(len(self._program.outputs))) - self._state.outputs
+        self._require(not missing, f"output {min(missing, default=0)} is not written")
+        self._require(not self._state.heap, f"{_heaps(self._state.heap)} is not freed")
+
+    def _at(self, step: rt.Step) -> None:
+        self._step = str(step)
+
+    def _require(self, holds: bool, problem: str) -> None:
+        if not holds:
+            raise CompileError(
+                "XC4012",
+                f"the program is wrong: {problem}, at: {self._step[:200]}",
+                help="this is a mistake of the compiler: please report it",
+            )
+
+    def _do(self, step: rt.Step) -> None:
+        for dim in step.dims:
+            self._value(dim)
+        match step:
+            case rt.Launch():
+                self._launch(step)
+            case rt.Read():
+                width = 8 if step.dtype == "i64" else 4
+                self._read(step.place, None if step.index == 0 else (step.index + 1) * width)
+                self._state.env[step.symbol] = _DATA
+            case rt.Define():
+                self._state.env[step.symbol] = self._value(step.dim)
+            case rt.Check():
+                pass
+            case rt.Allocate():
+                self._require(step.slot not in self._state.heap, f"heap{step.slot} is in use")
+                self._state.heap[step.slot] = self._value(step.size)
+            case rt.Free():
+                self._release(step.slot)
+            case rt.Give():
+                self._require(step.slot in self._state.written, f"heap{step.slot} is not written")
+                self._release(step.slot)
+                self._output(step.output)
+
+    def _launch(self, step: rt.Launch) -> None:
+        count = len(step.places) - step.results
+        self._require(len(step.lengths) == len(step.places), "lengths are missing")
+        pairs = list(zip(step.places, step.lengths, strict=True))
+        for place, length in pairs[:count]:
+            self._read(place, self._value(length))
+        for place, length in pairs[count:]:
+            self._write(place, self._value(length))
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def _read(self, place: rt.Place, length: int | None) -> None:
+        match place.space:
+            case "arena":
+                start, end = self._range(place, 1 if length is None else length)
+                at = start
+                for low, high, value in sorted(self._state.arena):
+                    if low <= at < high and value == place.value:
+                        at = high
+                self._require(at >= end, f"{place} does not hold what is read")
+            case "heap":
+                self._inside(place, length or 0)
+                written = place.slot in self._state.written
+                self._require(written, f"{place} is read before it is written")
+            case "prepared":
+                start, end = self._range(place, 1 if length is None else length)
+                known = any(low <= start and start < high for low, high in self._prepared)
+                self._require(known or start >= end, f"{place} is not prepared")
+            case "output":
+                known = self._value(place.offset) in self._state.outputs
+                self._require(known, f"{place} is read before it is written")
+            case "input" | "weights":
+                pass
+            case _:
+                self._require(False, f"there is no memory {place}")
+
+    def _write(self, place: rt.Place, length: int) -> None:
+        match place.space:
+            case "arena":
+                start, end = self._range(place, length)
+                total = self._value(self._program.arena)
+                self._require(start >= 0 and end <= total, f"{place} leaves the arena of {total}")
+                self._state.arena = [
+                    part for old in self._state.arena for part in _outside(old, start, end)
+                ]
+                if start < end:
+                    self._state.arena.append((start, end, place.value))
+            case "heap":
+                self._inside(place, length)
+                self._state.written.add(place.slot)
+            case "output":
+                self._output(self._value(place.offset))
+            case _:
+                self._require(False, f"{place} is written")
+
+    def _output(self, position: int) -> None:
+        self._require(position not in self._state.outputs, f"output {position} is written twice")
+        self._state.outputs.add(position)
+
+    def _inside(self, place: rt.Place, length: int) -> None:
+        self._require(place.slot in self._state.heap, f"{place} is not allocated")
+        start, end = self._range(place, length)
+        size = self._state.heap[place.slot]
+        self._require(start >= 0 and end <= max(size, 0), f"{place} leaves its {size} bytes")
+
+    def _release(self, slot: int) -> None:
+        self._require(slot in self._state.heap, f"heap{slot} is not in use")
+        del self._state.heap[slot]
+        self._state.written.discard(slot)
+
+    def _range(self, place: rt.Place, length: Dim) -> tuple[int, int]:
+        start = self._value(place.offset)
+        return start, start + max(self._value(length), 0)
+
+    def _value(self, dim: Dim) -> int:
+        for name in symbols_of(dim):
+            self._require(name in self._state.env, f"the size {name} is not known")
+        try:
+            return evaluate(dim, self._state.env)
+        except (ValueError, ZeroDivisionError):  # a check of the program fails for this sample
+            return 0
+
+
+def _outside(part: tuple[int, int, int], start: int, end: int) -> list[tuple[int, int, int]]:
+    """What is left of a range when another one is cut out."""
+    low, high, value = part
+    found = [(low, min(high, start), value), (max(low, end), high, value)]
+    return [p for p in found if p[0] < p[1]] if low < end and start < high else [part]
+
+
+def _heaps(heap: Mapping[int, int]) -> str:
+    return ", ".join(f"heap{slot}" for slot in heap)

@@ -1,0 +1,117 @@
+"""Sizes that a run finds out: which tensors it reads, and when the sizes that depend on them are known."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.support.dims import Dim, symbols_of
+from xcompile.dialects.kernel import Check, Define, Read
+from xcompile.dialects.nn.kinds import SIZE_OPERANDS
+from xcompile.dialects.nn.shapes import ShapeAnalysis
+
+
+def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
+    """Each operand, and whether it only says sizes or places that are known."""
+    sized: set[int] = set()
+    position = 0
+    for name, value in op.operand_fields().items():
+        values: list[Value] = value if isinstance(value, list) else [] if value is None else [value]
+        count = len(values)
+        if (
+            name in SIZE_OPERANDS.get(op.NAME, ())
+            and count == 1
+            and analysis.content(values[0]) is not None
+        ):
+            sized.add(position)
+        position += count
+    return [(v, i in sized) for i, v in enumerate(op.operands)]
+
+
+@dataclass
+class _Waiting:
+    """An op that is written when no symbol is missing any more."""
+
+    missing: set[str]
+    op: type[Define | Check]
+    fields: dict[str, str]
+
+
+class LateSizes:
+    """Writes `kernel.read`, `kernel.define` and `kernel.check`, each as soon as what it needs is there.
+
+    Attributes:
+        read: the values that are read, with the symbol of each of their elements ("" where nothing depends on it).
+    """
+
+    def __init__(self, module: Module, analysis: ShapeAnalysis) -> None:
+        self._analysis = analysis
+        needed = _needed(module, analysis)
+        self.read: dict[Value, list[str]] = {}
+        for name, reading in analysis.readings.items():
+            if name in needed:
+                words = self.read.setdefault(reading.value, [""] * _length(analysis, reading.value))
+                words[reading.index] = name
+        late = {*analysis.readings, *analysis.definitions}
+        self._waiting: list[_Waiting] = []
+        for name, dim in analysis.definitions.items():
+            if name in needed:
+                fields = {"symbol": name, "dim": str(dim)}
+                self._waiting.append(_Waiting(late & {*symbols_of(dim)}, Define, fields))
+        for left, right, text in analysis.late_constraints:
+            fields = {"left": str(left), "right": str(right), "text": text}
+            missing = late & {*symbols_of(left), *symbols_of(right)}
+            self._waiting.append(_Waiting(missing, Check, fields))
+
+    def begin(self, block: ir.Block) -> None:
+        """Write what can be known when the block begins."""
+        self._write_ready(())
+        for argument in block.arguments:
+            self.read_if_needed(argument, argument)
+
+    def read_if_needed(self, value: Value, new: Value) -> None:
+        """Write what follows a value: it is `new` in the outlined program."""
+        symbols = self.read.get(value)
+        if symbols is None:
+            return
+        Read.build({"x": new, "symbols": tuple(symbols)}, [])
+        self._write_ready(symbols)
+
+    def _write_ready(self, known: Iterable[str]) -> None:
+        """Write the definitions and checks that wait for nothing but these symbols."""
+        fresh = set(known)
+        while True:
+            for waiting in self._waiting:
+                waiting.missing.difference_update(fresh)
+            ready = [w for w in self._waiting if not w.missing]
+            if not ready:
+                return
+            self._waiting = [w for w in self._waiting if w.missing]
+            for waiting in ready:
+                waiting.op.build(waiting.fields, [])
+            fresh = {w.fields["symbol"] for w in ready if w.op is Define}
+
+
+def _length(analysis: ShapeAnalysis, value: Value) -> int:
+    return len(analysis.content(value) or ())
+
+
+def _needed(module: Module, analysis: ShapeAnalysis) -> set[str]:
+    """The symbols that sizes and places of the program depend on, directly or through others."""
+    found: set[str] = set()
+    pending: list[Dim] = [d for a, b, _ in analysis.late_constraints for d in (a, b)]
+    for operation in module.main.regions[0].blocks[0].operations:
+        op = view(operation)
+        if op is None:
+            continue
+        pending += [d for result in op.results for d in analysis.shape(result)]
+        for value, is_size in operand_roles(op, analysis):
+            if is_size:
+                pending += analysis.content(value) or ()
+    while pending:
+        for name in symbols_of(pending.pop()):
+            if name not in found:
+                found.add(name)
+                pending += [analysis.definitions[name]] if name in analysis.definitions else []
+    return found
