@@ -84,7 +84,7 @@ class _Steps:
             self._write(op)
             self._steps += [rt.Free(slot) for slot in self._memory.dead(number)]
         first = 0
-        for position, slot, value in sorted(self._memory.given(), key=lambda given: given[0]):
+        for position, slot, value in self._memory.given():
             sizes = tuple(d for d in self._values.shape(value) if self._is_late(d))
             self._steps.append(rt.Give(position, slot, sizes, first))
             first += len(sizes)

@@ -62,8 +62,10 @@ class Memory:
         return [slot for v, slot in self._heap.items() if self._last[v] == number]
 
     def given(self) -> Sequence[tuple[int, int, Value]]:
-        """The outputs on the heap: position, address's number, value."""
-        return [(self._outputs[v], s, v) for v, s in self._heap.items() if v in self._outputs]
+        """The outputs on the heap, in order: position, address's number, value."""
+        returned = enumerate(self._values.returned)
+        based = [(position, self._values.base(value), value) for position, value in returned]
+        return [(p, self._heap[base], v) for p, base, v in based if base in self._heap]
 
     def _visit(self, op: Op, number: int) -> None:
         for value in (*op.operands, *op.results):

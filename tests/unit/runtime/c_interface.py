@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.unit.runtime import fake_model
 from xcompile.runtime import library_format
+from xcompile.runtime.abi import DTYPE_CODES
 
 
 class Tensor(ctypes.Structure):
@@ -28,7 +29,12 @@ class Tensor(ctypes.Structure):
     def of(array: np.ndarray) -> Tensor:
         dims = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
         size = ctypes.sizeof(Tensor)
-        return Tensor(size, array.ctypes.data, array.nbytes, dims, array.ndim, 0x220)
+        code = DTYPE_CODES[array.dtype.name]
+        return Tensor(size, array.ctypes.data, array.nbytes, dims, array.ndim, code)
+
+    def sizes(self) -> list[int]:
+        """The sizes that it has now."""
+        return self.dims[: self.rank]
 
 
 class CModel:
@@ -62,9 +68,21 @@ class CModel:
         arena: int | None = None,
         arena_bytes: int = 0,
     ) -> int:
+        array = (Tensor * max(len(outputs), 1))(*outputs)
+        return self.run_arrays(inputs, array, len(outputs), arena, arena_bytes)
+
+    def run_arrays(
+        self,
+        inputs: list[Tensor],
+        outputs: ctypes.Array[Tensor],
+        count: int | None = None,
+        arena: int | None = None,
+        arena_bytes: int = 0,
+    ) -> int:
+        """The same with outputs that the caller looks at afterwards."""
         return self.functions["run_model"](
             *(self.handle, (Tensor * max(len(inputs), 1))(*inputs), ctypes.c_int64(len(inputs))),
-            *((Tensor * max(len(outputs), 1))(*outputs), ctypes.c_int64(len(outputs))),
+            *(outputs, ctypes.c_int64(len(outputs) if count is None else count)),
             *(ctypes.c_void_p(arena), ctypes.c_uint64(arena_bytes)),
         )
 

@@ -56,7 +56,7 @@ static void task(void *record, int64_t begin, int64_t end, void *scratch) {
 int64_t probe(parallel_for run, xc_pool *pool, int64_t threads, int64_t extent, int64_t grain,
               int64_t launches, int64_t pause, int64_t flush_denormals, _Atomic int32_t *times,
               int64_t *begins, char *scratch) {
-  xc_context ctx = {sizeof ctx, NULL, NULL, NULL, scratch, NULL, pool, threads};
+  xc_context ctx = {sizeof ctx, NULL, NULL, NULL, scratch, NULL, pool, threads, NULL};
   uint32_t before = mode();
   if (flush_denormals) set_mode(before | 0x8040);
   watch w = {times, begins, scratch, 64, 0, 0, mode(), pause};
