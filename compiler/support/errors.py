@@ -67,7 +67,7 @@ CODES: Final[dict[str, str]] = {
     "XC4008": "the object code cannot be loaded",
     "XC4009": "the worker's answer cannot be understood",
     "XC4010": "no emitter takes the kernel",
-    "XC4011": "a size depends on the values of a tensor",
+    "XC4011": "a kernel would need a place that only data say",
     "XC4012": "the program of a model does not verify",
     "XC5001": "an input is missing or unknown",
     "XC5002": "an input has the wrong data type",

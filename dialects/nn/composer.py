@@ -25,6 +25,7 @@ from xcompile.dialects.nn.binary import (
     Pow,
     Sub,
 )
+from xcompile.dialects.nn.counted import RangeCount
 from xcompile.dialects.nn.elementwise import Unary
 from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.matmul import MatMul
@@ -155,7 +156,8 @@ class Composer:
     def range(self, limit: Value) -> Value:
         """0, 1, … below a scalar."""
         zero, one = (self.constant(np.array(v, numpy_dtype(limit))) for v in (0, 1))
-        return self.make(Range, start=zero, limit=limit, delta=one)
+        numbers = {"start": zero, "limit": limit, "delta": one}
+        return self.make(Range, **numbers, count=self.make(RangeCount, **numbers))
 
     def reshape(self, a: Value, shape: Sequence[int] | Value) -> Value:
         """`a` in another shape: 0 copies the size of that axis, -1 is what is left."""

@@ -109,7 +109,8 @@ def _count(e: Expression, x: Value) -> Value:
 def _numbers(e: Expression, rewriter: Rewriter, x: Value) -> Value:
     """0, 1, … for the elements of axis 2."""
     zero, one = (constant(rewriter, np.array(n, np.int64)) for n in (0, 1))
-    return e.make(Range, start=zero, limit=_count(e, x), delta=one)
+    count = _count(e, x)
+    return e.make(Range, start=zero, limit=count, delta=one, count=count)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,15 @@ OTHER = "cd" * 32
 def artifact(weights: bytes = bytes(range(256))) -> Artifact:
     n = symbol("N")
     step = Launch(
-        "xk", (Place("input", 0), Place("output", 0)), (n,), n * 3, 8, 64, "node", n * 2, (n * 12, n * 12)
+        "xk",
+        (Place("input", 0), Place("output", 0)),
+        (n,),
+        n * 3,
+        8,
+        64,
+        "node",
+        n * 2,
+        (n * 12, n * 12),
     )
     shapes = ((n, 3),)
     return Artifact(
