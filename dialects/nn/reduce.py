@@ -70,7 +70,9 @@ class Reduce(NnOp):
         """The shape when the run says which axes are reduced: 1 on those, with a check that they are axes."""
         assert self.dynamic_axes is not None
         axes = sizes.elements(self.dynamic_axes)
-        if not axes or not self.keepdims:
+        if axes and not self.keepdims:
+            return tuple(sizes.fresh("reduced") for _ in range(len(x) - len(axes)))
+        if not axes:
             raise self.error(
                 "XC2010",
                 "the axes of a reduction are not known, so its result has no rank",

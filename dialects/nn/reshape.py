@@ -94,7 +94,9 @@ class Reshape(DataMovement):
         sizes.equal(several, 1, "several sizes of a shape are -1")
         total = product(before)
         named = [sizes.define(f, "reshape") for f in free]
-        rest = sizes.define(product(a + b for a, b in zip(fixed, named, strict=True)), "reshape")
+        rest: Dim = 1
+        for a, b in zip(fixed, named, strict=True):
+            rest = sizes.define(rest * sizes.define(a + b, "reshape"), "reshape")
         left = sizes.define(total // maximum(rest, 1), "reshape")
         after = [sizes.define(a + b * left, "reshape") for a, b in zip(fixed, named, strict=True)]
         what = f"elements of the shape {_text(wanted)} and of the operand {_text(before)}"

@@ -151,6 +151,8 @@ class Slice(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
+        if not all(v is None or is_known(sizes, v) for v in (self.axes, self.steps)):
+            return [tuple(sizes.fresh("slice") for _ in shape)]
         for axis, start, end, step in self._bounds(sizes):
             shape[axis] = self._length(sizes, shape[axis], start, end, step)
         return [tuple(shape)]
@@ -197,7 +199,9 @@ class Slice(NnOp):
 
     def content(self, sizes: Sizes) -> Shape | None:
         content = sizes.content(self.x)
-        if content is None:
+        if content is None or not all(
+            v is None or is_known(sizes, v) for v in (self.axes, self.steps)
+        ):
             return None
         for _, start, end, step in self._bounds(sizes):
             if not isinstance(start, int) or not isinstance(end, int):
@@ -248,6 +252,12 @@ def _counted(n: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
     return (1 - back) * minimum(maximum(nearest, 0), high) + back * minimum(
         maximum(n + nearest, low), high
     )
+
+
+def is_known(sizes: Sizes, value: Value) -> bool:
+    """Whether all elements of an operand are known when the model is compiled."""
+    content = sizes.content(value)
+    return content is not None and all(isinstance(d, int) for d in content)
 
 
 def known_axes(op: NnOp, sizes: Sizes, value: Value, what: str = "axes") -> tuple[int, ...]:
@@ -309,6 +319,8 @@ class Pad(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
+        if self.axes is not None and not is_known(sizes, self.axes):
+            return [tuple(sizes.fresh("pad") for _ in shape)]
         axes = tuple(range(len(shape))) if self.axes is None else known_axes(self, sizes, self.axes)
         pads = known_elements(self, sizes, self.pads, 2 * len(axes))
         if len(pads) != 2 * len(axes):

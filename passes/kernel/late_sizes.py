@@ -19,11 +19,9 @@ def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
     for name, value in op.operand_fields().items():
         values: list[Value] = value if isinstance(value, list) else [] if value is None else [value]
         count = len(values)
-        if (
-            name in SIZE_OPERANDS.get(op.NAME, ())
-            and count == 1
-            and analysis.content(values[0]) is not None
-        ):
+        content = analysis.content(values[0]) if count == 1 else None
+        is_size = name in SIZE_OPERANDS.get(op.NAME, ()) and content is not None
+        if is_size and (name != "dynamic_axes" or all(isinstance(d, int) for d in content or ())):
             sized.add(position)
         position += count
     return [(v, i in sized) for i, v in enumerate(op.operands)]

@@ -11,7 +11,7 @@ from xcompile.compiler.api import compile as compile_model
 def steps(model):
     """The family of each launch but the last, which converts the output."""
     artifact = model.artifact
-    return [artifact.kernels[step.symbol].family for step in artifact.program.steps][:-1]
+    return [artifact.kernels[step.symbol].family for step in artifact.program.launches][:-1]
 
 
 def assert_right(n, y, c, oc, h, w, dynamic=True):

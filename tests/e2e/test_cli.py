@@ -646,4 +646,4 @@ def test_a_manifest_says_how_the_library_was_made(library: Path) -> None:
 
     manifest = read_manifest(library)
     assert manifest.provenance["model"] == "digits"
-    assert json.loads(manifest.to_json())["abi"] == 1
+    assert json.loads(manifest.to_json())["abi"] == 2

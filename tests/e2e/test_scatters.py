@@ -106,7 +106,7 @@ def test_updates_of_runs_over_several_axes_are_computed_in_the_kernel():
     shapes = {"x": ("float32", [4, 3, 21]), "u": ("float32", [2, 3, 21])}
     c = np.arange(3, dtype=np.float32).reshape(3, 1)
     made = compiled(nodes, shapes, ["y"], {"c": c, "rows": np.array([[3], [1]])}, opset=18)
-    assert len(made.artifact.program.steps) == 1
+    assert len(made.artifact.program.launches) == 1
     x, u = np.zeros((4, 3, 21), np.float32), np.ones((2, 3, 21), np.float32)
     y = made.executable.run({"x": x, "u": u})["y"]
     np.testing.assert_array_equal(y[[3, 1]], u + c)

@@ -9,7 +9,7 @@ from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
-from xcompile.compiler.support.dims import Dim, symbols_of
+from xcompile.compiler.support.dims import Dim, parse, symbols_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.kernel import Check, Define, Func, Launch, Read, View, parse_shape
 from xcompile.dialects.nn.base import Shape, dtype_of
@@ -66,6 +66,7 @@ class Values:
             op = view(operation)
             match op:
                 case Launch():
+                    self._check_sizes(op)
                     self.ops.append(op)
                     for result, text in zip(op.results, op.shapes, strict=True):
                         self._shapes[result] = parse_shape(text)
@@ -88,6 +89,19 @@ class Values:
                         node=describe(operation.location),
                         help="the last pass of a pipeline is kernel-form",
                     )
+
+    def _check_sizes(self, launch: Launch) -> None:
+        """Raise XC2010 for sizes that no run can find out, such as those along axes that are data."""
+        inputs = {s for shape in self._module.input_shapes() for d in shape for s in symbols_of(d)}
+        dims = [d for text in launch.shapes for d in parse_shape(text)]
+        for dim in (*dims, *map(parse, launch.sizes)):
+            if not (inputs | self._late).issuperset(symbols_of(dim)):
+                raise CompileError(
+                    "XC2010",
+                    "a size depends on axes or steps that only data say",
+                    node=describe(launch.location),
+                    help="make the operand that says them a constant",
+                )
 
     def base(self, value: Value) -> Value:
         """The value whose memory `value` is."""
