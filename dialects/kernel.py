@@ -161,7 +161,12 @@ class Check(Op):
 
 
 SHAPES = "xc.shapes"
-"""The attribute of ops in kernels that says the shapes of their results, where these are not static."""
+"""The attribute of ops in kernels that says the shapes of their results, where these are not static; and of branches
+and loops behind `kernel-form`.
+"""
+
+CARRIED = "xc.carried"
+"""The attribute of loops behind `kernel-form` that says the shapes of the carried values in the block."""
 
 
 class KernelSizes:

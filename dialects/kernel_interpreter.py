@@ -1,6 +1,7 @@
 """Execution of a module at the kernel level: each launch by the numpy meanings of its kernel's ops."""
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import numpy as np
 
@@ -9,10 +10,22 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.support import dims
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.kernel import Dims, Func, Launch, View, parse_shape
+from xcompile.dialects.kernel import (
+    CARRIED,
+    SHAPES,
+    Check,
+    Define,
+    Dims,
+    Func,
+    Launch,
+    Read,
+    View,
+    parse_shape,
+)
 from xcompile.dialects.nn.base import numpy_dtype
 from xcompile.dialects.nn.const import Const
-from xcompile.dialects.nn.interpreter import execute
+from xcompile.dialects.nn.control import ControlOp, Fail, Loop
+from xcompile.dialects.nn.interpreter import execute, operands_of
 
 
 def interpret_kernels(module: Module, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -23,11 +36,7 @@ def interpret_kernels(module: Module, inputs: Sequence[np.ndarray]) -> list[np.n
     """
     interpreter = KernelInterpreter(module, inputs)
     block = module.main.regions[0].blocks[0]
-    known: dict[Value, np.ndarray] = dict(zip(block.arguments, inputs, strict=True))
-    *body, terminator = [o.operation for o in block.operations]
-    for operation in body:
-        interpreter.execute(operation, known)
-    return [known[v] for v in terminator.operands]
+    return interpreter.run_block(block, inputs, {})
 
 
 class KernelInterpreter:
@@ -39,8 +48,24 @@ class KernelInterpreter:
         self.kernels = {f.sym_name: f for o in module.module.body.operations if (f := Func.of(o))}
         self.sizes = _sizes(module, inputs)
 
-    def execute(self, operation: ir.Operation, known: dict[Value, np.ndarray]) -> None:
-        """Compute the results of one op from the operands in `known`, and add them there.
+    def run_block(
+        self,
+        block: ir.Block,
+        arguments: Sequence[np.ndarray],
+        around: MutableMapping[Value, np.ndarray],
+    ) -> list[np.ndarray]:
+        """What a block returns or yields for its arguments, where the values around it are known."""
+        given: dict[Value, np.ndarray] = dict(zip(block.arguments, arguments, strict=True))
+        known = ChainMap(given, around)
+        *body, terminator = [o.operation for o in block.operations]
+        for operation in body:
+            self.execute(operation, known)
+        if (fail := Fail.of(terminator)) is not None:
+            raise CompileError("XC2011", fail.text)
+        return [known[v] for v in terminator.operands]
+
+    def execute(self, operation: ir.Operation, known: MutableMapping[Value, np.ndarray]) -> None:
+        """Compute the results of one op from the values in `known`, and add them there.
 
         Raises:
             CompileError: XC2011 when it fails or is no op of the kernel level.
@@ -55,8 +80,40 @@ class KernelInterpreter:
             )
         elif isinstance(op, Const):
             known[op.y] = op.array(self.module.weights)
+        elif isinstance(op, ControlOp):
+            self._control(op, known)
+        elif isinstance(op, Read):
+            elements = known[op.x].reshape(-1)
+            self.sizes.update((s, int(n)) for s, n in zip(op.symbols, elements, strict=True) if s)
+        elif isinstance(op, Define):
+            self.sizes[op.symbol] = dims.evaluate(dims.parse(op.dim), self.sizes)
+        elif isinstance(op, Check):
+            left, right = (dims.evaluate(dims.parse(d), self.sizes) for d in (op.left, op.right))
+            if left != right:
+                raise CompileError("XC2011", op.text)
         else:
             raise CompileError("XC2011", f"{operation.name} is not of the kernel level")
+
+    def _control(self, op: ControlOp, known: MutableMapping[Value, np.ndarray]) -> None:
+        def run_block(block: ir.Block, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+            if isinstance(op, Loop):
+                self._bind(op, CARRIED, arguments[1:])
+            return self.run_block(block, arguments, known)
+
+        results = op.run(run_block, *operands_of(op, known))
+        self._bind(op, SHAPES, results)
+        known.update(zip(op.results, results, strict=True))
+
+    def _bind(self, op: ControlOp, attribute: str, arrays: Sequence[np.ndarray]) -> None:
+        """Give symbols the sizes that arrays have, of which an attribute says the shapes."""
+        texts = ir.ArrayAttr(op.operation.attributes[attribute])
+        for text, array in zip(texts, arrays, strict=True):
+            shape = parse_shape(ir.StringAttr(text).value)
+            for dim, size in zip(shape, array.shape, strict=True):
+                if not isinstance(dim, int) and str(dim) in map(
+                    str, map(dims.symbol, dims.symbols_of(dim))
+                ):
+                    self.sizes[dims.symbols_of(dim)[0]] = size
 
     def launch(self, op: Launch, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of a launch."""
@@ -92,7 +149,7 @@ def execute_kernel(
     return known
 
 
-def _sizes(module: Module, inputs: Sequence[np.ndarray]) -> Mapping[str, int]:
+def _sizes(module: Module, inputs: Sequence[np.ndarray]) -> dict[str, int]:
     """What the program's symbols are, from the sizes of the inputs."""
     found: dict[str, int] = {}
     for shape, array in zip(module.input_shapes(), inputs, strict=True):

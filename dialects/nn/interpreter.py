@@ -137,7 +137,7 @@ def execute(
 
 
 def _results(op: NnOp, module: Module, known: MutableMapping[Value, np.ndarray]) -> Any:
-    operands = _operands(op, known)
+    operands = operands_of(op, known)
     if not isinstance(op, ControlOp):
         return op.reference(*operands)
 
@@ -153,7 +153,7 @@ def _results(op: NnOp, module: Module, known: MutableMapping[Value, np.ndarray])
     return op.run(run_block, *operands)
 
 
-def _operands(op: Op, known: Mapping[Value, np.ndarray]) -> list[Any]:
+def operands_of(op: Op, known: Mapping[Value, np.ndarray]) -> list[Any]:
     """The elements of the operands in field order."""
     found: list[Any] = []
     for given in op.operand_fields().values():

@@ -403,6 +403,11 @@ class ShapeAnalysis(_Sizes):
         """Further symbols: each with its meaning over data symbols, sizes of arguments and earlier ones."""
         return self._definitions
 
+    @property
+    def opened(self) -> Mapping[tuple[Value, int], str]:
+        """The symbols that ops with regions bind, by the result or block argument and its axis."""
+        return {where: symbols_of(dim)[0] for where, dim in self._open.items()}
+
     def _is_late(self, dims: Sequence[Dim]) -> bool:
         return not self._given.issuperset(s for d in dims for s in symbols_of(d))
 

@@ -7,6 +7,8 @@ traffic and recomputes next to nothing, or else starts a kernel of its own:
 - an anchor (convolution, contraction, pooling, …) joins the elementwise ops behind it: they become its epilogue;
 - a view (reshape and its like) between kernels is a `kernel.view`: no code at all;
 - ops that only serve shape arithmetic disappear: sizes are Dims by now;
+- branches and loops stay, and each of their blocks has kernels of its own: what a block uses of those around it is in
+  memory, as is what it yields;
 - tensors that sizes depend on, and that a run must read, are results of kernels; a `kernel.read` follows them.
 """
 
@@ -20,9 +22,11 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.ir.regions import blocks_of, nested, uses_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import Shape
 from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.control import ControlOp
 from xcompile.dialects.nn.kinds import (
     ALONE,
     MOVEMENT,
@@ -64,8 +68,13 @@ class FormKernels(Pass):
     def run(self, module: Module, context: PassContext) -> None:
         analysis = ShapeAnalysis(module.main, module.input_shapes())
         late = LateSizes(module, analysis)
-        groups = _Grouping(module, analysis, late, self.fuse).groups()
-        Outliner(module, analysis, late).outline(groups)
+        pending, groups, controls = [module.main.regions[0].blocks[0]], list[Group](), set[Op]()
+        while pending:
+            grouping = _Grouping(pending.pop(), analysis, late, self.fuse)
+            groups += grouping.groups()
+            controls |= grouping.controls
+            pending += [block for op in grouping.controls for block in blocks_of(op.operation)]
+        Outliner(module, analysis, late).outline(groups, controls)
 
 
 @dataclass(frozen=True)
@@ -87,16 +96,22 @@ class _Behind:
 
 
 class _Grouping:
-    """Decides which ops share a kernel."""
+    """Decides which ops of a block share a kernel.
+
+    Attributes:
+        controls: the branches and loops of the block that something needs, once `groups` has run.
+    """
 
     def __init__(
-        self, module: Module, analysis: ShapeAnalysis, late: LateSizes, fuse: bool
+        self, block: ir.Block, analysis: ShapeAnalysis, late: LateSizes, fuse: bool
     ) -> None:
         self._analysis = analysis
         self._late = late
         self._fuse = fuse
-        *body, self._terminator = [o.operation for o in module.main.regions[0].blocks[0].operations]
+        *body, self._terminator = [o.operation for o in block.operations]
         self._ops = [_known_op(operation) for operation in body]
+        self._own = set(self._ops)
+        self.controls: set[Op] = set()
         self._group_of: dict[Op, Group] = {}
         self._behind: dict[Op, _Behind] = {}
         self._places: dict[tuple[Op, Op, int, int], int] = {}
@@ -111,6 +126,11 @@ class _Grouping:
         for op in reversed(self._ops):
             readers = [r for v in op.results for r in self._readers.get(v, [])]
             if not readers or isinstance(op, Const):
+                continue
+            if isinstance(op, ControlOp):
+                self.controls.add(op)
+                for value in self._used(op):
+                    self._readers.setdefault(value, []).append(None)
                 continue
             if self._known(op):
                 found.append(Group(op, [op], sizes_only=True))
@@ -205,7 +225,7 @@ class _Grouping:
 
     def _find_anchors(self) -> dict[Op, Op]:
         """The anchor whose epilogue an elementwise op can be: worth more than being read by another kernel."""
-        uses = Counter(v for op in self._ops for v in op.operands)
+        uses = Counter(v for op in self._ops for v in uses_of(op.operation))
         uses.update(self._terminator.operands)
         found: dict[Op, tuple[Op, int]] = {}
         for op in self._ops:
@@ -213,7 +233,7 @@ class _Grouping:
                 continue
             for value in self.data_operands(op):
                 source = None if isinstance(value.owner, ir.Block) else view(value.owner)
-                if source is None or uses[value] != 1:
+                if source is None or source not in self._own or uses[value] != 1:
                     continue
                 if self._analysis.shape(value) != self._shape(op):
                     continue
@@ -242,10 +262,21 @@ class _Grouping:
     def data_operands(self, op: Op) -> list[Value]:
         return [v for v, is_size in operand_roles(op, self._analysis) if not is_size]
 
+    def _used(self, control: Op) -> list[Value]:
+        """What must be in memory for a branch or loop: its operands, and what its blocks read."""
+        found = dict.fromkeys(control.operands)
+        for operation in nested(control.operation):
+            op = _known_op(operation)
+            if isinstance(op, ControlOp) or not op.results:
+                found.update(dict.fromkeys(op.operands))
+            elif not self._known(op):
+                found.update(dict.fromkeys(self.data_operands(op)))
+        return list(found)
+
 
 def _known_op(operation: ir.Operation) -> Op:
     op = view(operation)
-    if op is None or len(operation.regions):
+    if op is None:
         raise CompileError(
             "XC3010", f"{operation.name} cannot be lowered", node=describe(operation.location)
         )

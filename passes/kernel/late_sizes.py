@@ -1,13 +1,15 @@
 """Sizes that a run finds out: which tensors it reads, and when the sizes that depend on them are known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.regions import blocks_of, nested
 from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.dialects.kernel import Check, Define, Read
+from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
@@ -51,22 +53,33 @@ class LateSizes:
             if name in needed:
                 words = self.read.setdefault(reading.value, [""] * _length(analysis, reading.value))
                 words[reading.index] = name
-        late = {*analysis.readings, *analysis.definitions}
+        self._opened = analysis.opened
+        self._late = {*analysis.readings, *analysis.definitions, *self._opened.values()}
+        self._known: set[str] = set()
         self._waiting: list[_Waiting] = []
         for name, dim in analysis.definitions.items():
             if name in needed:
                 fields = {"symbol": name, "dim": str(dim)}
-                self._waiting.append(_Waiting(late & {*symbols_of(dim)}, Define, fields))
-        for left, right, text in analysis.late_constraints:
+                self._waiting.append(_Waiting(self._late & {*symbols_of(dim)}, Define, fields))
+        self._check_later(analysis.late_constraints)
+
+    def _check_later(self, checks: Iterable[tuple[Dim, Dim, str]]) -> None:
+        for left, right, text in checks:
             fields = {"left": str(left), "right": str(right), "text": text}
-            missing = late & {*symbols_of(left), *symbols_of(right)}
+            missing = (self._late - self._known) & {*symbols_of(left), *symbols_of(right)}
             self._waiting.append(_Waiting(missing, Check, fields))
 
     def begin(self, block: ir.Block) -> None:
         """Write what can be known when the block begins."""
-        self._write_ready(())
+        self._check_later(self._analysis.constraints_in(block))
+        self.bound(block.arguments)
         for argument in block.arguments:
             self.read_if_needed(argument, argument)
+
+    def bound(self, values: Sequence[Value]) -> None:
+        """Write what can be known now that an op with regions has given sizes to results or arguments."""
+        axes = [(v, axis) for v in values for axis in range(rank_of(v))]
+        self._write_ready([self._opened[each] for each in axes if each in self._opened])
 
     def read_if_needed(self, value: Value, new: Value) -> None:
         """Write what follows a value: it is `new` in the outlined program."""
@@ -80,6 +93,7 @@ class LateSizes:
         """Write the definitions and checks that wait for nothing but these symbols."""
         fresh = set(known)
         while True:
+            self._known |= fresh
             for waiting in self._waiting:
                 waiting.missing.difference_update(fresh)
             ready = [w for w in self._waiting if not w.missing]
@@ -99,10 +113,13 @@ def _needed(module: Module, analysis: ShapeAnalysis) -> set[str]:
     """The symbols that sizes and places of the program depend on, directly or through others."""
     found: set[str] = set()
     pending: list[Dim] = [d for a, b, _ in analysis.late_constraints for d in (a, b)]
-    for operation in module.main.regions[0].blocks[0].operations:
+    for operation in nested(module.main.operation):
         op = view(operation)
         if op is None:
             continue
+        for block in blocks_of(operation):
+            pending += [d for a, b, _ in analysis.constraints_in(block) for d in (a, b)]
+            pending += [d for argument in block.arguments for d in analysis.shape(argument)]
         pending += [d for result in op.results for d in analysis.shape(result)]
         for value, is_size in operand_roles(op, analysis):
             if is_size:

@@ -5,6 +5,7 @@ A kernel is written as text first: groups of equal text are one kernel.
 
 import math
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from xcompile.compiler.ir.location import describe, fuse
@@ -12,9 +13,10 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.support.dims import Dim, bounds, symbol
-from xcompile.dialects.kernel import SHAPES, Dims, Func, Launch, Return, View, shape_text
-from xcompile.dialects.nn.base import dtype_of, is_static, rank_of
+from xcompile.dialects.kernel import CARRIED, SHAPES, Dims, Func, Launch, Return, View, shape_text
+from xcompile.dialects.nn.base import Shape, dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.control import ControlOp, Loop
 from xcompile.dialects.nn.kinds import VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
@@ -49,30 +51,55 @@ class Outliner:
         self._late = late
         self._kernels: dict[str, str] = {}
         self._variants: dict[str, int] = {}
-        self._block = module.main.regions[0].blocks[0]
         self._new: dict[Value, Value] = {}
+        self._roots: dict[Op, Group] = {}
+        self._controls: AbstractSet[Op] = frozenset()
 
-    def outline(self, groups: Iterable[Group]) -> None:
-        roots = {group.root: group for group in groups}
-        old = [o.operation for o in self._block.operations]
-        *body, terminator = old
+    def outline(self, groups: Iterable[Group], controls: AbstractSet[Op]) -> None:
+        """Outline the groups of all blocks; of branches and loops, only `controls` are kept."""
+        self._roots = {group.root: group for group in groups}
+        self._controls = controls
+        self._outline_block(self._module.main.regions[0].blocks[0])
+
+    def _outline_block(self, block: ir.Block) -> None:
+        *body, terminator = [o.operation for o in block.operations]
         with ir.InsertionPoint(terminator):
-            self._late.begin(self._block)
+            self._late.begin(block)
             for operation in body:
                 op = view(operation)
                 assert op is not None
-                if op in roots:
-                    self._launch(roots[op])
+                if op in self._roots:
+                    self._launch(self._roots[op])
                 elif op.NAME in VIEWS:
                     self._view(op)
                 elif isinstance(op, Const):
                     self._constant(op)
+                elif isinstance(op, ControlOp) and op in self._controls:
+                    self._control(op)
                 for result in op.results:
                     self._late.read_if_needed(result, self._value(result))
             self._finish(terminator)
         for operation in reversed(body):
             operation.erase()
-        self._drop_unused(terminator)
+        _drop_unused(block)
+
+    def _control(self, op: ControlOp) -> None:
+        """The same branch or loop around the outlined blocks, with the shapes that its types do not say."""
+        fields = {
+            name: [self._value(v) for v in given]
+            if isinstance(given, list)
+            else given and self._value(given)
+            for name, given in op.operand_fields().items()
+        }
+        made = type(op).build(fields, [r.type for r in op.results], loc=op.location)
+        _state(made, SHAPES, [self._analysis.shape(r) for r in op.results])
+        if isinstance(op, Loop):
+            _state(made, CARRIED, [self._analysis.shape(v) for v in op.carried])
+        for block, region in zip(op.blocks, made.operation.regions, strict=True):
+            block.append_to(region)
+            self._outline_block(block)
+        self._new.update(zip(op.results, made.results, strict=True))
+        self._late.bound(op.results)
 
     def _value(self, value: Value) -> Value:
         return self._new.get(value, value)
@@ -131,7 +158,7 @@ class Outliner:
         self._module.module.body.append(operation)
 
     def _finish(self, terminator: ir.Operation) -> None:
-        """Return values that are stored by a launch of their own: copies of arguments, constants and duplicates."""
+        """End a block with values that it stores itself, each once: others, and constants, are copied."""
         stored: set[Value] = set()
         for position, value in enumerate(list(terminator.operands)):
             new = self._value(value)
@@ -142,7 +169,7 @@ class Outliner:
                 )
             ) is not None:
                 base = seen.x
-            if base in stored or Launch.of(_owner(base)) is None:
+            if base in stored or not _is_stored_in(base, terminator.block):
                 new = base = self._copy(value, new)
             stored.add(base)
             terminator.operands[position] = new
@@ -167,15 +194,24 @@ class Outliner:
         )
         return made.results[0]
 
-    def _drop_unused(self, terminator: ir.Operation) -> None:
-        for operation in reversed([o.operation for o in self._block.operations]):
-            op = view(operation)
-            if op is not None and op.PURE and not any(True for r in op.results for _ in r.uses):
-                operation.erase()
+
+def _drop_unused(block: ir.Block) -> None:
+    for operation in reversed([o.operation for o in block.operations]):
+        op = view(operation)
+        if op is not None and op.PURE and not any(True for r in op.results for _ in r.uses):
+            operation.erase()
 
 
-def _owner(value: Value) -> ir.Operation | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+def _state(op: Op, name: str, shapes: Iterable[Shape]) -> None:
+    texts = [ir.StringAttr.get(shape_text(shape)) for shape in shapes]
+    op.operation.attributes[name] = ir.ArrayAttr.get(texts)
+
+
+def _is_stored_in(value: Value, block: ir.Block) -> bool:
+    """Whether a launch, branch or loop of the block gives the value."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.block != block:
+        return False
+    return isinstance(view(value.owner), Launch | ControlOp)
 
 
 def _nodes(group: Group) -> tuple[str, ...]:

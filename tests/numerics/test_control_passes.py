@@ -16,11 +16,14 @@ from xcompile.compiler.ir.rewrite import walk
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.target.registry import targets
+from xcompile.dialects.kernel_interpreter import interpret_kernels
 from xcompile.dialects.nn.interpreter import interpret
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
 
 assert _passes.PASSES
+
+CONTROL = ("nn.if", "nn.loop", "nn.yield", "nn.fail")
 
 PASSES = "@graph,nn-assign-layout,nn-choose-winograd"
 
@@ -118,6 +121,20 @@ def test_no_pass_changes_what_a_model_with_regions_computes(name: str) -> None:
                     np.testing.assert_allclose(
                         result, right, rtol=1e-4, atol=1e-5, err_msg=str(each)
                     )
+
+
+@pytest.mark.parametrize("fuse", ["true", "false"])
+@pytest.mark.parametrize("name", [*CASES, *EXTRA])
+def test_kernels_in_regions_compute_what_the_model_does(name: str, fuse: str) -> None:
+    case = (CASES | EXTRA)[name]()
+    wanted = [interpret(import_onnx(case.model), inputs) for inputs, _ in case.calls]
+    formed = transformed(case, f"{PASSES},kernel-form{{fuse={fuse}}}")
+    outside = [o for o in inside(formed) if not o.startswith(("kernel.", "nn.const", *CONTROL))]
+    assert outside == []
+    for (inputs, _), expected in zip(case.calls, wanted, strict=True):
+        for result, right in zip(interpret_kernels(formed, inputs), expected, strict=True):
+            assert result.shape == right.shape
+            np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)
 
 
 def transformed(case: Case, passes: str):
