@@ -222,6 +222,10 @@ class KernelSizes:
         raise LookupError("a kernel has no regions")
 
 
+TRIP = "xc.trip"
+"""The attribute of loops behind `kernel-form` that says the number of iterations as a Dim, where it is known."""
+
+
 def parse_shape(text: str) -> Shape:
     """The shape of "d0;8;2*d1"; "" is rank 0."""
     return tuple(parse(part) for part in text.split(";")) if text else ()
@@ -230,3 +234,9 @@ def parse_shape(text: str) -> Shape:
 def shape_text(shape: Sequence[Dim]) -> str:
     """The sizes of a shape as text, which `parse_shape` reads back."""
     return ";".join(str(d) for d in shape)
+
+
+def stated_shapes(op: Op, attribute: str) -> list[Shape]:
+    """The shapes that an attribute such as `SHAPES` says."""
+    texts = ir.ArrayAttr(op.operation.attributes[attribute])
+    return [parse_shape(ir.StringAttr(text).value) for text in texts]

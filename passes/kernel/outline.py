@@ -13,10 +13,20 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.support.dims import Dim, bounds, symbol
-from xcompile.dialects.kernel import CARRIED, SHAPES, Dims, Func, Launch, Return, View, shape_text
+from xcompile.dialects.kernel import (
+    CARRIED,
+    SHAPES,
+    TRIP,
+    Dims,
+    Func,
+    Launch,
+    Return,
+    View,
+    shape_text,
+)
 from xcompile.dialects.nn.base import Shape, dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import Const, const_of
-from xcompile.dialects.nn.control import ControlOp, Loop
+from xcompile.dialects.nn.control import ControlOp, If, Loop
 from xcompile.dialects.nn.kinds import VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
@@ -95,6 +105,9 @@ class Outliner:
         _state(made, SHAPES, [self._analysis.shape(r) for r in op.results])
         if isinstance(op, Loop):
             _state(made, CARRIED, [self._analysis.shape(v) for v in op.carried])
+            trip = None if op.trip is None else self._analysis.content(op.trip)
+            if trip is not None:
+                made.operation.attributes[TRIP] = ir.StringAttr.get(str(trip[0]))
         for block, region in zip(op.blocks, made.operation.regions, strict=True):
             block.append_to(region)
             self._outline_block(block)
@@ -208,10 +221,11 @@ def _state(op: Op, name: str, shapes: Iterable[Shape]) -> None:
 
 
 def _is_stored_in(value: Value, block: ir.Block) -> bool:
-    """Whether a launch, branch or loop of the block gives the value."""
+    """Whether a launch, a branch or a loop of the block gives the value; what loops stack does not count."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.block != block:
         return False
-    return isinstance(view(value.owner), Launch | ControlOp)
+    op = view(value.owner)
+    return isinstance(op, Launch | If) or (isinstance(op, Loop) and value in op.finals)
 
 
 def _nodes(group: Group) -> tuple[str, ...]:

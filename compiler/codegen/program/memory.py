@@ -1,18 +1,21 @@
 """Where the values of a program lie: with the caller, in the arena, or on the heap of the run.
 
 A value whose size follows from those of the inputs has a place in the arena that is known before the run. One whose
-size depends on data is allocated just before it is written, and freed after its last use.
+size depends on data is allocated just before it is written, and freed after its last use. What a branch or a loop
+gives is written where its result lies; what a loop carries has a second place for the next iteration's value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.storage import Life, place
 from xcompile.compiler.codegen.program.values import Values
-from xcompile.compiler.ir.op import Op, Value
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.kernel import Launch
+from xcompile.dialects.nn.control import ControlOp, Loop, yielded
 
 
 class Memory:
@@ -35,8 +38,9 @@ class Memory:
             self._outputs[values.base(value)] = position
         self._first: dict[Value, int] = {}
         self._last: dict[Value, int] = {}
-        for number, op in enumerate(values.ops):
-            self._visit(op, number)
+        for ops in values.ops.values():
+            for op in ops:
+                self._visit(op)
         self._place()
 
     @property
@@ -49,17 +53,22 @@ class Memory:
         found = self._places[whole]
         return found if offset == 0 else replace(found, offset=found.offset + offset)
 
-    def born(self, op: Op, number: int) -> list[tuple[int, Dim]]:
-        """The heap values that an op is the first to write: their addresses' numbers and sizes."""
-        return [
-            (self._heap[v], self._values.bytes_of(v))
-            for v in op.results
-            if v in self._heap and self._first[v] == number
-        ]
+    def slot(self, value: Value) -> int | None:
+        """The number of the address of a value on the heap; None for one that lies elsewhere."""
+        return self._heap.get(self._values.whole(value)[0])
 
-    def dead(self, number: int) -> list[int]:
-        """The addresses' numbers of the heap values that are not used after an op."""
-        return [slot for v, slot in self._heap.items() if self._last[v] == number]
+    def born(self, op: Launch) -> list[tuple[int, Dim]]:
+        """The addresses' numbers and sizes of what a launch writes to the heap."""
+        slots = [(self.slot(v), v) for v in op.results]
+        return [(s, self._values.bytes_of(v)) for s, v in slots if s is not None]
+
+    def dead(self, number: int, block: ir.Block) -> list[int]:
+        """The addresses' numbers of the heap values of a block that are not used after a place in the text."""
+        return [
+            slot
+            for v, slot in self._heap.items()
+            if self._last[v] == number and block_of_value(v) == block
+        ]
 
     def given(self) -> Sequence[tuple[int, int, Value]]:
         """The outputs on the heap, in order: position, address's number, value."""
@@ -67,12 +76,50 @@ class Memory:
         based = [(position, self._values.base(value), value) for position, value in returned]
         return [(p, self._heap[base], v) for p, base, v in based if base in self._heap]
 
-    def _visit(self, op: Op, number: int) -> None:
-        for value in (*op.operands, *op.results):
-            whole, _ = self._values.whole(value)
-            self._last[whole] = number
-            if isinstance(op, Launch) and value in op.results:
-                self._first.setdefault(whole, number)
+    # -- lives ----------------------------------------------------------------------------------
+
+    def _visit(self, op: Op) -> None:
+        """Note what an op writes and reads, at its beginning, and what its regions yield, where it ends."""
+        number = self._values.numbers[op]
+        if not isinstance(op, ControlOp):
+            self._use(op.operands, op, number)
+            self._use(op.results, op, number, writes=isinstance(op, Launch))
+            return
+        end = self._values.ends[op]
+        self._use(op.operands, op, number)
+        self._use(op.results, op, end, writes=isinstance(op, Loop), since=number)
+        for block in op.blocks:
+            for value in yielded(block) or ():
+                self._keep(value, block, end)
+            if isinstance(op, Loop):
+                whole, _ = self._values.whole(block.arguments[0])
+                self._first[whole], self._last[whole] = number, end
+
+    def _use(
+        self,
+        values: Sequence[Value],
+        op: Op,
+        number: int,
+        *,
+        writes: bool = False,
+        since: int | None = None,
+    ) -> None:
+        for value in values:
+            self._keep(value, op.operation.block, number)
+            if writes:
+                whole, _ = self._values.whole(value)
+                begin = number if since is None else since
+                self._first[whole] = min(self._first.get(whole, begin), begin)
+
+    def _keep(self, value: Value, block: ir.Block, number: int) -> None:
+        """A use in a block: values from around it are kept until the branch or loop that holds the block ends."""
+        whole, _ = self._values.whole(value)
+        own = block_of_value(whole)
+        for each in _around(block):
+            if each.operation.block == own:
+                number = max(number, self._values.ends[each])
+                break
+        self._last[whole] = max(self._last.get(whole, number), number)
 
     def _place(self) -> None:
         inner: list[Value] = []
@@ -82,7 +129,7 @@ class Memory:
                 self._places[value] = rt.Place("heap", 0, len(self._heap))
                 self._heap[value] = len(self._heap)
                 if position is not None:
-                    self._last[value] = len(self._values.ops)
+                    self._last[value] = self._values.past
             elif position is not None:
                 self._places[value] = rt.Place("output", position)
             else:
@@ -94,3 +141,15 @@ class Memory:
             (v, rt.Place("arena", offset, value=number))
             for number, (v, offset) in enumerate(zip(inner, layout.offsets, strict=True))
         )
+
+
+def _around(block: ir.Block) -> Iterator[ControlOp]:
+    """The branches and loops around a block, the innermost first."""
+    while isinstance(op := view(block.owner), ControlOp):
+        yield op
+        block = op.operation.block
+
+
+def block_of_value(value: Value) -> ir.Block:
+    """The block in which a value is made."""
+    return value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block

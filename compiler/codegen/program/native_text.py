@@ -57,6 +57,11 @@ class Writer:
         ]
         return name
 
+    def label(self, hint: str) -> str:
+        """A new name of a block."""
+        self._count += 1
+        return f"^{hint}{self._count}"
+
     # -- leaving --------------------------------------------------------------------------------
 
     def leave_if(self, condition: str, code: int) -> None:

@@ -194,7 +194,150 @@ class Give:
         return f"give output {self.output} heap{self.slot} sizes({', '.join(map(str, self.sizes))})"
 
 
-Step = Launch | Check | Read | Define | Allocate | Free | Give
+@dataclass(frozen=True)
+class Copy:
+    """Copy bytes from one place to another."""
+
+    source: Place
+    target: Place
+    length: Dim
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.source.offset, self.target.offset, self.length)
+
+    def __str__(self) -> str:
+        return f"copy {self.source} to {self.target} {self.length} bytes"
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write a number to memory as int64."""
+
+    place: Place
+    dim: Dim
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.place.offset, self.dim)
+
+    def __str__(self) -> str:
+        return f"store {self.dim} to {self.place}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Let one of the program's addresses be that of another one, which has none from then on."""
+
+    slot: int
+    source: int
+    dims: tuple[Dim, ...] = ()
+
+    def __str__(self) -> str:
+        return f"move heap{self.source} to heap{self.slot}"
+
+
+@dataclass(frozen=True)
+class Append:
+    """Copy bytes behind those that heap memory holds already; it grows, by doubling at least, where they do not fit.
+
+    Attributes:
+        slot: which of the program's addresses.
+        source: what is copied.
+        length: how many bytes.
+        filled: the symbol that says how many bytes the memory holds, and then how many with these.
+        capacity: the symbol that says for how many it has room.
+    """
+
+    slot: int
+    source: Place
+    length: Dim
+    filled: str
+    capacity: str
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.source.offset, self.length)
+
+    def __str__(self) -> str:
+        return f"append {self.source} {self.length} bytes to heap{self.slot} ({self.filled} of {self.capacity})"
+
+
+@dataclass(frozen=True)
+class If:
+    """Do one of two lists of steps, whether the byte at a place is not 0."""
+
+    cond: Place
+    then: "tuple[Step, ...]"
+    otherwise: "tuple[Step, ...]"
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.cond.offset,)
+
+    def __str__(self) -> str:
+        then, otherwise = (_indented(steps) for steps in (self.then, self.otherwise))
+        return f"if {self.cond} {{\n{then}\n}} else {{\n{otherwise}\n}}"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Do steps again and again.
+
+    Attributes:
+        iteration: the symbol that counts; it is 0 before, and how often the steps were done afterwards.
+        trip: how often at most, if `counted`.
+        going: the byte that says whether to go on, if `conditional`: looked at before each iteration.
+        body: the steps.
+    """
+
+    iteration: str
+    counted: bool
+    trip: Dim
+    conditional: bool
+    going: Place
+    body: "tuple[Step, ...]"
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        return (self.trip, self.going.offset)
+
+    def __str__(self) -> str:
+        most = f" {self.trip} times" if self.counted else ""
+        while_ = f" while {self.going}" if self.conditional else ""
+        return f"loop {self.iteration}{most}{while_} {{\n{_indented(self.body)}\n}}"
+
+
+Step = (
+    Launch
+    | Check
+    | Read
+    | Define
+    | Allocate
+    | Free
+    | Give
+    | Copy
+    | Store
+    | Move
+    | Append
+    | If
+    | Loop
+)
+
+
+def _indented(steps: Sequence[Step]) -> str:
+    return "\n".join("  " + line for step in steps for line in str(step).split("\n"))
+
+
+def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps and those inside them, in the order of the text."""
+    for step in steps:
+        yield step
+        if isinstance(step, If):
+            yield from walk_steps(step.then)
+            yield from walk_steps(step.otherwise)
+        elif isinstance(step, Loop):
+            yield from walk_steps(step.body)
 
 
 @dataclass(frozen=True)
@@ -275,7 +418,7 @@ class Program:
     @property
     def walk(self) -> Iterator[Step]:
         """All steps of a run, in the order of the text."""
-        yield from self.steps
+        yield from walk_steps(self.steps)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -319,7 +462,7 @@ class Program:
         """The texts of what may go wrong in a run, after those of the checks that `P_prepare` makes."""
         found = [s.text for s in self.walk if isinstance(s, Check)]
         found += [TOO_LARGE for s in self.walk if isinstance(s, Define)][:1]
-        found += [NO_MEMORY for s in self.walk if isinstance(s, Allocate)][:1]
+        found += [NO_MEMORY for s in self.walk if isinstance(s, Allocate | Append)][:1]
         return tuple(dict.fromkeys(found))
 
     @cached_property
@@ -333,7 +476,7 @@ class Program:
             for dim in step.dims:
                 if isinstance(dim, int):
                     continue
-                if self.is_late(dim) or isinstance(step, Check | Define | Give):
+                if self.is_late(dim) or isinstance(step, Check | Define | Give | Store):
                     known = (name for name in symbols_of(dim) if name not in self._late_names)
                     needed.update(dict.fromkeys(map(symbol, known)))
                 else:
@@ -345,7 +488,7 @@ class Program:
         lines += [f"  let {name} = {dim}" for name, dim in self.definitions]
         lines += [f"  {c}" for c in self.checks]
         lines += [f"  setup {s}" for s in self.setup]
-        lines += [f"  {s}" for s in self.steps]
+        lines += [_indented(self.steps)] if self.steps else []
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:

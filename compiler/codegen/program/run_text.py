@@ -9,15 +9,22 @@ from xcompile.compiler.codegen.program.program import (
     SLOT_BYTES,
     TOO_LARGE,
     Allocate,
+    Append,
     Check,
+    Copy,
     Define,
     Free,
     Give,
+    If,
     Launch,
+    Loop,
+    Move,
     Place,
     Program,
     Read,
     Step,
+    Store,
+    walk_steps,
 )
 from xcompile.compiler.support.dims import Dim, fold, symbol
 
@@ -27,7 +34,9 @@ _CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
 
 def can_fail(step: Step) -> bool:
     """Whether the run may end at the step."""
-    return isinstance(step, Check | Define | Allocate | Give)
+    if isinstance(step, If | Loop):
+        return any(map(can_fail, list(walk_steps([step]))[1:]))
+    return isinstance(step, Check | Define | Allocate | Give | Append)
 
 
 class Frame:
@@ -65,7 +74,7 @@ class RunWriter:
         self._first_buffer = {"input": 0, "output": frame.inputs}
         self._fields: dict[str, str] = {}
         self._sizes: dict[Dim, str] = {}
-        launches = [s for s in steps if isinstance(s, Launch)]
+        launches = [s for s in walk_steps(steps) if isinstance(s, Launch)]
         if launches:
             most = max(1, *(len(s.places) + len(s.sizes) for s in launches))
             self._record = writer.op(
@@ -92,6 +101,90 @@ class RunWriter:
                 )
             case Give():
                 self._give(step)
+            case Copy():
+                self._copy(self._address(step.target), self._address(step.source), step.length)
+            case Store():
+                (number,) = self._computed((step.dim,))
+                self._w.store(number, "i64", self._address(step.place))
+            case Move():
+                address = self._slot(self._frame.address(step.source), "!llvm.ptr")
+                self._set(self._frame.address(step.slot), address, "!llvm.ptr")
+            case Append():
+                self._append(step)
+            case If():
+                self._if(step)
+            case Loop():
+                self._loop(step)
+
+    def _inside(self, steps: Sequence[Step]) -> None:
+        """Steps that may not be done: what they load is not known afterwards."""
+        before = dict(self._sizes)
+        for step in steps:
+            self.step(step)
+        self._sizes = before
+
+    def _if(self, step: If) -> None:
+        w = self._w
+        then, otherwise, after = w.label("then"), w.label("else"), w.label("end")
+        w.line(f"llvm.cond_br {self._holds(step.cond)}, {then}, {otherwise}")
+        for label, steps in ((then, step.then), (otherwise, step.otherwise)):
+            w.line(f"{label}:")
+            self._inside(steps)
+            w.line(f"llvm.br {after}")
+        w.line(f"{after}:")
+
+    def _loop(self, step: Loop) -> None:
+        w, slot = self._w, self._frame.late[step.iteration]
+        again, body, after = w.label("again"), w.label("body"), w.label("after")
+        trip = self._size(step.trip)
+        self._set(slot, w.constant(0))
+        w.line(f"llvm.br {again}")
+        w.line(f"{again}:")
+        going = w.op("llvm.mlir.constant(true) : i1")
+        if step.counted:
+            going = w.op(f'llvm.icmp "slt" {self._slot(slot, "i64")}, {trip} : i64')
+        if step.conditional:
+            going = w.op(f"llvm.and {going}, {self._holds(step.going)} : i1")
+        w.line(f"llvm.cond_br {going}, {body}, {after}")
+        w.line(f"{body}:")
+        self._inside(step.body)
+        self._set(slot, w.op(f"llvm.add {self._slot(slot, 'i64')}, {w.constant(1)} : i64"))
+        w.line(f"llvm.br {again}")
+        w.line(f"{after}:")
+
+    def _holds(self, place: Place) -> str:
+        w = self._w
+        byte = w.load(self._address(place), "i8")
+        return w.op(f'llvm.icmp "ne" {byte}, {w.op("llvm.mlir.constant(0 : i8) : i8")} : i8')
+
+    def _copy(self, target: str, source: str, length: Dim | str) -> None:
+        count = length if isinstance(length, str) else self._size(length)
+        kinds = "(!llvm.ptr, !llvm.ptr, i64) -> ()"
+        self._w.line(
+            f'"llvm.intr.memmove"({target}, {source}, {count}) <{{isVolatile = false}}> : {kinds}'
+        )
+
+    def _append(self, step: Append) -> None:
+        w, frame = self._w, self._frame
+        length, source = self._size(step.length), self._address(step.source)
+        filled = self._slot(frame.late[step.filled], "i64")
+        room = self._slot(frame.late[step.capacity], "i64")
+        needed = w.op(f"llvm.add {filled}, {length} : i64")
+        grow, go = w.label("grow"), w.label("fits")
+        w.line(f'llvm.cond_br {w.op(f"""llvm.icmp "sgt" {needed}, {room} : i64""")}, {grow}, {go}')
+        w.line(f"{grow}:")
+        old = self._slot(frame.address(step.slot), "!llvm.ptr")
+        doubled = w.op(f"arith.maxsi {w.op(f'llvm.add {room}, {room} : i64')}, {needed} : i64")
+        memory = self._new_memory(doubled)
+        self._copy(memory, old, filled)
+        w.line(f"llvm.call @xc_heap_free(%ctx, {old}) : (!llvm.ptr, !llvm.ptr) -> ()")
+        self._set(frame.address(step.slot), memory, "!llvm.ptr")
+        self._set(frame.late[step.capacity], doubled)
+        w.line(f"llvm.br {go}")
+        w.line(f"{go}:")
+        start = w.at(self._slot(frame.address(step.slot), "!llvm.ptr"), filled)
+        self._copy(start, source, length)
+        self._set(frame.late[step.filled], needed)
 
     def _launch(self, step: Launch) -> None:
         w = self._w
@@ -126,14 +219,17 @@ class RunWriter:
         self._set(self._frame.late[step.symbol], value)
 
     def _allocate(self, step: Allocate) -> None:
+        memory = self._new_memory(self._size(step.size))
+        self._set(self._frame.address(step.slot), memory, "!llvm.ptr")
+
+    def _new_memory(self, size: str) -> str:
+        """The address of memory from the heap; the run ends when there is none."""
         w = self._w
-        memory = w.op(
-            f"llvm.call @xc_heap_allocate(%ctx, {self._size(step.size)}) : (!llvm.ptr, i64) -> !llvm.ptr"
-        )
+        memory = w.op(f"llvm.call @xc_heap_allocate(%ctx, {size}) : (!llvm.ptr, i64) -> !llvm.ptr")
         null = w.op("llvm.mlir.zero : !llvm.ptr")
         failed = w.op(f'llvm.icmp "eq" {memory}, {null} : !llvm.ptr')
         w.leave_if(failed, self._frame.code(NO_MEMORY))
-        self._set(self._frame.address(step.slot), memory, "!llvm.ptr")
+        return memory
 
     def _give(self, step: Give) -> None:
         for number, size in enumerate(self._computed(step.sizes)):

@@ -1,6 +1,6 @@
 """The values of a module at the kernel level: their shapes, and which share memory."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import memory_dtype
@@ -9,11 +9,23 @@ from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
-from xcompile.compiler.support.dims import Dim, parse, symbols_of
+from xcompile.compiler.support.dims import Dim, parse, symbol, symbols_of
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.kernel import Check, Define, Func, Launch, Read, View, parse_shape
+from xcompile.dialects.kernel import (
+    CARRIED,
+    SHAPES,
+    Check,
+    Define,
+    Func,
+    Launch,
+    Read,
+    View,
+    parse_shape,
+    stated_shapes,
+)
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.control import ControlOp, If, Loop, yielded
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.slicing import Concat
 
@@ -22,8 +34,10 @@ class Values:
     """Shapes and memory of all values.
 
     Attributes:
-        launches: all launches, in order.
         returned: the values that `@main` returns.
+        ops: the ops that there are steps for, of each block.
+        numbers: the place of each op in the order of the text; of one with regions that is where it begins.
+        ends: where ops with regions end.
     """
 
     def __init__(self, module: Module) -> None:
@@ -31,11 +45,30 @@ class Values:
         self._block = module.main.regions[0].blocks[0]
         self._shapes: dict[Value, Shape] = {}
         self._inside: dict[Value, tuple[Value, Dim]] = {}
+        self._stored_in: dict[Value, Value] = {}
+        self._opened: dict[Op, set[Dim]] = {}
         self._late: set[str] = set()
-        self.ops: list[Op] = []
-        self.returned: list[Value] = []
-        self._find_shapes()
+        self._known: set[str] = set()
+        self.ops: dict[ir.Block, list[Op]] = {}
+        self.numbers: dict[Op, int] = {}
+        self.ends: dict[Op, int] = {}
+        shapes = module.input_shapes()
+        self._shapes.update(zip(self.arguments, shapes, strict=True))
+        self._known.update(s for shape in shapes for d in shape for s in symbols_of(d))
+        self._find_shapes(self._block)
+        self.returned: list[Value] = list(list(self._block.operations)[-1].operation.operands)
         self._join_in_place()
+        self._count = 0
+        self._number(self._block)
+
+    @property
+    def past(self) -> int:
+        """The place in the order of the text behind all ops."""
+        return self._count
+
+    @property
+    def main(self) -> ir.Block:
+        return self._block
 
     @property
     def arguments(self) -> list[Value]:
@@ -43,7 +76,18 @@ class Values:
 
     @property
     def launches(self) -> list[Launch]:
-        return [op for op in self.ops if isinstance(op, Launch)]
+        """All launches, in order."""
+        return [op for ops in self.ops.values() for op in ops if isinstance(op, Launch)]
+
+    def _number(self, block: ir.Block) -> None:
+        for op in self.ops[block]:
+            self.numbers[op] = self._count
+            self._count += 1
+            if isinstance(op, ControlOp):
+                for inner in op.blocks:
+                    self._number(inner)
+                self.ends[op] = self._count
+                self._count += 1
 
     @property
     def inside(self) -> Mapping[Value, tuple[Value, Dim]]:
@@ -53,21 +97,23 @@ class Values:
     def shape(self, value: Value) -> Shape:
         return self._shapes[value]
 
+    def opened_by(self, dim: Dim, op: Loop) -> bool:
+        """Whether a size of a result is one that only the loop itself gives a value to."""
+        return dim in self._opened.get(op, ())
+
     def is_late(self, value: Value) -> bool:
         """Whether the size of a value depends on data."""
         return not self._late.isdisjoint(s for d in self._shapes[value] for s in symbols_of(d))
 
-    def _find_shapes(self) -> None:
+    def _find_shapes(self, block: ir.Block) -> None:
         """Record the shape of every value, and the ops that the program has steps for."""
-        self._shapes.update(zip(self.arguments, self._module.input_shapes(), strict=True))
-        *body, terminator = [o.operation for o in self._block.operations]
-        self.returned = list(terminator.operands)
-        for operation in body:
+        ops = self.ops[block] = []
+        for operation in [o.operation for o in block.operations][:-1]:
             op = view(operation)
             match op:
                 case Launch():
                     self._check_sizes(op)
-                    self.ops.append(op)
+                    ops.append(op)
                     for result, text in zip(op.results, op.shapes, strict=True):
                         self._shapes[result] = parse_shape(text)
                 case View():
@@ -75,13 +121,16 @@ class Values:
                 case Const():
                     self._shapes[op.y] = op.dims
                 case Read():
-                    self.ops.append(op)
+                    ops.append(op)
                     self._late.update(filter(None, op.symbols))
                 case Define():
-                    self.ops.append(op)
+                    ops.append(op)
                     self._late.add(op.symbol)
                 case Check():
-                    self.ops.append(op)
+                    ops.append(op)
+                case If() | Loop():
+                    ops.append(op)
+                    self._find_inner_shapes(op)
                 case _:
                     raise CompileError(
                         "XC3010",
@@ -92,16 +141,38 @@ class Values:
 
     def _check_sizes(self, launch: Launch) -> None:
         """Raise XC2010 for sizes that no run can find out, such as those along axes that are data."""
-        inputs = {s for shape in self._module.input_shapes() for d in shape for s in symbols_of(d)}
         dims = [d for text in launch.shapes for d in parse_shape(text)]
         for dim in (*dims, *map(parse, launch.sizes)):
-            if not (inputs | self._late).issuperset(symbols_of(dim)):
+            if not (self._known | self._late).issuperset(symbols_of(dim)):
                 raise CompileError(
                     "XC2010",
                     "a size depends on axes or steps that only data say",
                     node=describe(launch.location),
                     help="make the operand that says them a constant",
                 )
+
+    def _find_inner_shapes(self, op: If | Loop) -> None:
+        """The shapes of the values of an op with regions, and where its results lie."""
+        if isinstance(op, Loop):
+            number, *carried = op.block.arguments
+            self._shapes[number] = ()
+            self._bind(carried, stated_shapes(op, CARRIED))
+            self._stored_in.update(zip(carried, op.finals, strict=True))
+        for block in op.blocks:
+            self._find_shapes(block)
+        before = set(self._late)
+        self._bind(op.results, stated_shapes(op, SHAPES))
+        self._opened[op] = {symbol(name) for name in self._late - before}
+        for block in op.blocks if isinstance(op, If) else ():
+            for result, value in zip(op.results, yielded(block) or (), strict=False):
+                self._stored_in[self.base(value)] = result
+
+    def _bind(self, values: Sequence[Value], shapes: Sequence[Shape]) -> None:
+        """Record shapes; their symbols that are not known yet are those that the op gives values to."""
+        for value, shape in zip(values, shapes, strict=True):
+            self._shapes[value] = shape
+            for dim in shape:
+                self._late.update(s for s in symbols_of(dim) if s not in self._known)
 
     def base(self, value: Value) -> Value:
         """The value whose memory `value` is."""
@@ -118,6 +189,9 @@ class Values:
         movable = {result for launch in self.launches for result in launch.results}
         movable -= {self.base(v) for v in self.returned}  # outputs lie where the caller says
         movable -= {v for v in movable if self.is_late(v)}  # allocated when their size is known
+        movable -= {
+            self.base(v) for block in self.ops if block != self._block for v in yielded(block) or ()
+        }
         joined: set[Op] = set()
         for launch in self.launches:
             concat = concats.get(launch.callee)
@@ -133,14 +207,17 @@ class Values:
                 self._inside[value] = (result, offset)
                 offset = offset + self.bytes_of(value)
             joined.add(launch)
-        self.ops = [op for op in self.ops if op not in joined]
+        for block, ops in self.ops.items():
+            self.ops[block] = [op for op in ops if op not in joined]
 
     def _are_neighbours(self, launch: Launch, axis: int, movable: Set[Value]) -> bool:
         """Whether the operands can lie next to each other in the result, and nowhere else."""
         shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
-        free = all(v in movable and v not in self._inside for v in inputs) and len(
-            set(inputs)
-        ) == len(inputs)
+        here = launch.operation.block
+        free = all(
+            v in movable and v not in self._inside and ir.OpResult(v).owner.operation.block == here
+            for v in inputs
+        ) and len(set(inputs)) == len(inputs)
         block = block_of(launch.results[0].type)
         whole = not block or all(self._shapes[v][1] % block == 0 for v in inputs[:-1])
         return free and whole and all(d == 1 for d in shape[: axis % len(shape)])
@@ -148,7 +225,10 @@ class Values:
     def whole(self, value: Value) -> tuple[Value, Dim]:
         """The value that owns the memory, and the byte where `value` starts in it."""
         value, offset = self.base(value), 0
-        while value in self._inside:
+        while value in self._inside or value in self._stored_in:
+            if value in self._stored_in:
+                value = self._stored_in[value]
+                continue
             value, inner = self._inside[value]
             offset = offset + inner
         return value, offset

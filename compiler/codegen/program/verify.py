@@ -3,7 +3,8 @@
 Arena offsets are compared for sample sizes of the inputs, those of them at which the program's own checks hold.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from xcompile.compiler.codegen.program import program as rt
@@ -13,6 +14,12 @@ from xcompile.compiler.support.errors import CompileError
 _SAMPLES = (64, 8, 1)
 _DATA = 6
 """What every number that a run reads is taken to be."""
+
+_PLENTY = 1 << 60
+"""The size of memory that grows."""
+
+_ITERATIONS = 3
+"""How often a loop runs whose end depends on data."""
 
 
 def verify_program(program: rt.Program) -> None:
@@ -62,6 +69,7 @@ class _Run:
         self._program = program
         self._state = _State(dict(env))
         self._prepared: list[tuple[int, int]] = []
+        self._copied: dict[rt.Copy, list[tuple[int, int]]] = {}
         self._step = "the beginning"
 
     def check(self) -> None:
@@ -72,9 +80,7 @@ class _Run:
                 self._require(place.space == "weights", f"{place} is read at load")
             self._require(written.space == "prepared", f"{written} is written at load")
             self._prepared.append(self._range(written, launch.lengths[-1]))
-        for step in self._program.steps:
-            self._at(step)
-            self._do(step)
+        self._all(self._program.steps)
         self._step = "the end"
         missing = set(range(len(self._program.outputs))) - self._state.outputs
         self._require(not missing, f"output {min(missing, default=0)} is not written")
@@ -114,6 +120,73 @@ class _Run:
                 self._require(step.slot in self._state.written, f"heap{step.slot} is not written")
                 self._release(step.slot)
                 self._output(step.output)
+            case rt.Copy():
+                length = self._value(step.length)
+                self._read(step.source, length)
+                if step.target.space == "output":
+                    self._state.outputs.add(self._value(step.target.offset))
+                else:
+                    self._write(step.target, length)
+                    self._copied.setdefault(step, []).append(self._range(step.target, length))
+            case rt.Store():
+                self._write(step.place, 8)
+            case rt.Move():
+                self._require(step.slot not in self._state.heap, f"heap{step.slot} is in use")
+                self._require(
+                    step.source in self._state.written, f"heap{step.source} is not written"
+                )
+                self._state.heap[step.slot] = self._state.heap[step.source]
+                self._state.written.add(step.slot)
+                self._release(step.source)
+            case rt.Append():
+                self._require(step.slot in self._state.heap, f"heap{step.slot} is not allocated")
+                self._read(step.source, self._value(step.length))
+                self._state.heap[step.slot] = _PLENTY
+                self._state.written.add(step.slot)
+            case rt.If():
+                self._if(step)
+            case rt.Loop():
+                self._loop(step)
+
+    def _if(self, step: rt.If) -> None:
+        """Both branches, from the same state: what both have done is done afterwards."""
+        self._read(step.cond, 1)
+        before, after = self._state, list[_State]()
+        for steps in (step.then, step.otherwise):
+            self._state = deepcopy(before)
+            if not any(isinstance(s, rt.Check) and (s.left, s.right) == (0, 1) for s in steps):
+                self._all(steps)
+                after.append(self._state)
+        self._at(step)
+        self._state = first = after[0]
+        for other in after[1:]:
+            self._require(first.heap.keys() == other.heap.keys(), "the branches leave other memory")
+            self._require(first.outputs == other.outputs, "the branches write other outputs")
+            first.written &= other.written
+            first.arena = [part for part in first.arena if part in other.arena]
+            first.env = {k: v for k, v in first.env.items() if k in other.env}
+
+    def _loop(self, step: rt.Loop) -> None:
+        """The first and the last iteration; what they copy to different places is copied to those between them, too."""
+        count = self._value(step.trip) if step.counted else _ITERATIONS
+        last = -1
+        for number in sorted({0, count - 1} if count > 0 else ()):
+            last = number
+            self._state.env[step.iteration] = number
+            if step.conditional:
+                self._read(step.going, 1)
+            self._all(step.body)
+            self._at(step)
+        for part in step.body if last > 0 else ():
+            if isinstance(part, rt.Copy) and part.target.space == "arena":
+                (first, _), (_, end) = self._copied[part][-2:]
+                self._state.arena.append((first, end, part.target.value))
+        self._state.env[step.iteration] = last + 1
+
+    def _all(self, steps: Sequence[rt.Step]) -> None:
+        for step in steps:
+            self._at(step)
+            self._do(step)
 
     def _launch(self, step: rt.Launch) -> None:
         count = len(step.places) - step.results
