@@ -461,7 +461,7 @@ class Program:
     def failures(self) -> tuple[str, ...]:
         """The texts of what may go wrong in a run, after those of the checks that `P_prepare` makes."""
         found = [s.text for s in self.walk if isinstance(s, Check)]
-        found += [TOO_LARGE for s in self.walk if isinstance(s, Define)][:1]
+        found += [TOO_LARGE for s in self.walk if isinstance(s, Define | Check | Give | Store)][:1]
         found += [NO_MEMORY for s in self.walk if isinstance(s, Allocate | Append)][:1]
         return tuple(dict.fromkeys(found))
 
