@@ -98,7 +98,11 @@ def test_what_a_loop_stacks_must_have_one_size() -> None:
 
 def test_many_iterations_grow_what_is_stacked_and_carried() -> None:
     body = graph(
-        [node("Concat", ["a", "x"], ["b"], axis=0), node("Less", ["i", "most"], ["on"]), node("Cast", ["i"], ["f"], to=1)],
+        [
+            node("Concat", ["a", "x"], ["b"], axis=0),
+            node("Less", ["i", "most"], ["on"]),
+            node("Cast", ["i"], ["f"], to=1),
+        ],
         ["i", "go", "a"], ["on", "b", "f"],
     )  # fmt: skip
     proto = model(

@@ -116,9 +116,9 @@ class _Run:
             case rt.Define():
                 self._state.env[step.symbol] = self._value(step.dim)
             case rt.Check():
-                if not self._program.is_late(step.left) and not self._program.is_late(step.right):
-                    if self._value(step.left) != self._value(step.right):
-                        raise _EndsError
+                known = not any(map(self._program.is_late, step.dims))
+                if known and self._value(step.left) != self._value(step.right):
+                    raise _EndsError
             case rt.Allocate():
                 self._require(step.slot not in self._state.heap, f"heap{step.slot} is in use")
                 self._state.heap[step.slot] = self._value(step.size)
