@@ -158,26 +158,33 @@ class _Comparison:
         """Evaluate each node on the operands that the other engine has recorded."""
         names = self._named.by_value()
         alone = Recording(self._module, self._inputs)
+        drawn: set[Value] = set()  # random numbers, of which each engine has its own
         for operation in operations_of(self._module)[:-1]:
             alone.execute(operation, alone.values)
+            random = operation.name.startswith("nn.random")
+            if random or not drawn.isdisjoint(operation.operands):
+                drawn.update(operation.results)
             for value in operation.results:
                 tensor = next((n for n in names.get(value, ()) if n in found), None)
                 made = alone.values.get(value)
                 if tensor is None or made is None or isinstance(view(operation), Const):
                     continue
-                floor = 1.0 if operation.name in BOUNDED else 0.0
-                allowed = replace(made.allowed, floor=floor)
-                text = mismatch(made.array, found[tensor], allowed)
-                if text is not None:
-                    node = self._named.nodes[tensor]
-                    self._culprits.append(
-                        Culprit("front end", node, operation.name, f"'{tensor}' {text}")
-                    )
+                if value not in drawn:
+                    self._compare_node(operation.name, tensor, made, found[tensor])
                 if (
                     found[tensor].dtype == made.array.dtype
                     and found[tensor].shape == made.array.shape
                 ):
                     alone.values[value] = Recorded(found[tensor])
+                    drawn.discard(value)
+
+    def _compare_node(self, op: str, tensor: str, made: Recorded, wanted: np.ndarray) -> None:
+        """Blame the node that gives a tensor when it is wrong."""
+        allowed = replace(made.allowed, floor=1.0) if op in BOUNDED else made.allowed
+        text = mismatch(made.array, wanted, allowed)
+        if text is not None:
+            node = self._named.nodes[tensor]
+            self._culprits.append(Culprit("front end", node, op, f"'{tensor}' {text}"))
 
     def _tell(self, what: str) -> None:
         if self._progress is not None:
