@@ -22,15 +22,20 @@ class MapSchedule:
     Attributes:
         lanes: elements handled at once; 0 for one scalar at a time.
         block: elements of the innermost axis that make one parallel unit.
+        blocks: up to so many blocks of channels have code of their own where their vectors take channels from
+            several places; more are one loop, in which each lane finds its channel.
     """
 
     lanes: int
     block: int
+    blocks: int = 64
 
     def check(self, target: Target) -> None:
         """Raise ScheduleError when the schedule is not legal."""
         if self.lanes < 0 or self.lanes & (self.lanes - 1):
             raise ScheduleError(f"lanes must be 0 or a power of two, not {self.lanes}")
+        if self.blocks < 0:
+            raise ScheduleError(f"blocks={self.blocks} is negative")
         if self.block < 1 or (self.lanes and self.block % self.lanes):
             raise ScheduleError(
                 f"a block of {self.block} is not a positive multiple of {self.lanes} lanes"

