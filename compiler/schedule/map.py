@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from xcompile.compiler.schedule.schedule import ScheduleError
 from xcompile.compiler.target.target import Target
 
-MOST_SHUFFLED = 64
-"""Blocks of channels, at most, that have code of their own where channels move inside blocks."""
-
 MOST_UNROLLED = 16
 """Weights of an interpolated element, at most, that are written one after the other."""
 

@@ -17,7 +17,7 @@ from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.rewrite import no_match
-from xcompile.compiler.schedule.map import MOST_SHUFFLED, MapSchedule, heuristic
+from xcompile.compiler.schedule.map import MapSchedule, heuristic
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 from xcompile.dialects.nn.base import Shape, dtype_of
