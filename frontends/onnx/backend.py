@@ -4,7 +4,7 @@ rep = XcompileBackend.prepare(model)
 outputs = rep.run([x])
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,12 @@ class Prepared(BackendRep):
             CompileError: the model is not supported.
             RuntimeModelError: the inputs do not fit.
         """
-        names = [info.name for info in self._free_inputs()]
+        names = [info.name for info in _free_inputs(self._model)]
         given = [inputs[n] for n in names] if isinstance(inputs, dict) else list(inputs)
         arrays = [v if isinstance(v, list) or v is None else np.asarray(v) for v in given]
         results = self._run(arrays)
         typed: Any = namedtupledict("Outputs", list(results))
         return typed(*results.values())
-
-    def _free_inputs(self) -> list[onnx.ValueInfoProto]:
-        known = {t.name for t in self._model.graph.initializer}
-        return [info for info in self._model.graph.input if info.name not in known]
 
     def _run(self, arrays: Sequence[Any]) -> dict[str, Array]:
         if self._refusal is None:
@@ -74,7 +70,7 @@ class Prepared(BackendRep):
             key = (shapes, *((i, arrays[i].dtype.str, arrays[i].tobytes()) for i in bound))
             try:
                 if key not in self._compiled:
-                    model = self._specialized(arrays, bound)
+                    model = _specialized(self._model, arrays, bound)
                     self._compiled[key] = compile_model(model, **self._options)
             except CompileError as error:
                 if error.code not in _DATA_SIZES:
@@ -83,22 +79,36 @@ class Prepared(BackendRep):
             return self._compiled[key].run(free)
         raise self._refusal
 
-    def _specialized(self, arrays: Sequence[Any], bound: Sequence[int]) -> onnx.ModelProto:
-        """The model for arrays of these sizes, those at the positions `bound` as constants."""
-        changed = onnx.ModelProto()
-        changed.CopyFrom(self._model)
-        infos = {info.name: info for info in changed.graph.input}
-        for position, (info, array) in enumerate(zip(self._free_inputs(), arrays, strict=True)):
-            if position in bound:
-                changed.graph.input.remove(infos[info.name])
-                constant = onnx.numpy_helper.from_array(array, info.name)
-                changed.graph.initializer.append(constant)
-            elif isinstance(array, np.ndarray):
-                shape = infos[info.name].type.tensor_type.shape
-                shape.Clear()
-                for size in array.shape:
-                    shape.dim.add().dim_value = size
-        return changed
+
+def specialized(model: onnx.ModelProto, arrays: Sequence[Any]) -> Iterator[onnx.ModelProto]:
+    """The model, then forms of it for arrays of these sizes with more and more of them as constants."""
+    yield model
+    for bound in ((), *_candidates(arrays)):
+        yield _specialized(model, arrays, bound)
+
+
+def _free_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    known = {t.name for t in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in known]
+
+
+def _specialized(
+    model: onnx.ModelProto, arrays: Sequence[Any], bound: Sequence[int]
+) -> onnx.ModelProto:
+    """The model for arrays of these sizes, those at the positions `bound` as constants."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    infos = {info.name: info for info in changed.graph.input}
+    for position, (info, array) in enumerate(zip(_free_inputs(model), arrays, strict=True)):
+        if position in bound:
+            changed.graph.input.remove(infos[info.name])
+            changed.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
+        elif isinstance(array, np.ndarray):
+            shape = infos[info.name].type.tensor_type.shape
+            shape.Clear()
+            for size in array.shape:
+                shape.dim.add().dim_value = size
+    return changed
 
 
 def _candidates(arrays: Sequence[Any]) -> Sequence[tuple[int, ...]]:

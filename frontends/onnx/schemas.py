@@ -16,7 +16,7 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.frontends.onnx.graph import ABSENT, Node
 from xcompile.frontends.onnx.reader import DEFAULT_DOMAIN
 
-_ONNX_NAMES = {
+ONNX_NAMES = {
     "i1": "bool",
     "f16": "float16",
     "bf16": "bfloat16",
@@ -30,6 +30,7 @@ _ONNX_NAMES = {
     "f8E8M0FNU": "float8e8m0",
     "f4E2M1FN": "float4e2m1",
 }
+"""The names of element types in ONNX's type texts."""
 
 _ATTRIBUTE = onnx.AttributeProto.AttributeType
 
@@ -104,7 +105,7 @@ def check_dtypes(node: Node, dtypes: Sequence[str | None]) -> None:
                     "XC1011", f"the input '{formal.name}' of {node.op} is missing", node=node.name
                 )
             continue
-        name = f"tensor({_ONNX_NAMES[dtype]})"
+        name = f"tensor({ONNX_NAMES[dtype]})"
         if name not in formal.types and f"optional({name})" not in formal.types:
             raise CompileError(
                 "XC2002",

@@ -3,6 +3,7 @@
 python -m tests.e2e.onnx_compiled [WORD...]   run cases that have a word in their names; print how the ledger differs
 python -m tests.e2e.onnx_compiled --shrink    take cases that pass now out of the ledger
 python -m tests.e2e.onnx_compiled --rewrite   write the ledger anew
+python -m tests.e2e.onnx_compiled --dynamic   the same cases with sizes that only the run knows
 
 A case is right or is refused with an error code; wrong results are never listed. Cases run in processes of their
 own: one that crashes is one failing case.
@@ -13,14 +14,17 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 
 from tests.e2e.onnx_node_cases import NodeCase, node_cases, stored_cases
 from tests.e2e.onnx_reference import difference, read_ledger, short, write_ledger
+from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.driver import worker_pool
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import Options
@@ -55,6 +59,44 @@ def failure(case: NodeCase, pool: WorkerPool) -> str | None:
     return None
 
 
+def dynamic_failure(case: NodeCase, pool: WorkerPool) -> str | None:
+    """Why a case is not right when the size of every axis of every input is known only when the model runs.
+
+    Vectors of integers, which say sizes, axes or pads, are constants.
+    """
+    if not all(isinstance(v, np.ndarray | np.generic) for v in case.data[0][0]):
+        return "XC1012 sequences and optional values"
+    model, arrays = symbolic(case)
+    try:
+        compiled = compile_model(model, pool=pool, threads=1)
+        results = compiled.run(arrays).values()
+    except CompileError as error:
+        return short(error)
+    except RuntimeModelError as error:
+        return f"at run time: {error}"[:100]
+    pairs = zip(results, case.data[0][1], strict=True)
+    problems = (difference(np.asarray(a), np.asarray(w), case) for a, w in pairs)
+    return next((problem for problem in problems if problem), None)
+
+
+def symbolic(case: NodeCase) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """The model with symbols `x_AXIS` for the sizes of its inputs, and the arrays of the inputs left."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    arrays: list[np.ndarray] = []
+    for info, given in zip(case.model.graph.input, case.data[0][0], strict=True):
+        array = np.asarray(given)
+        copy = next(i for i in model.graph.input if i.name == info.name)
+        if array.dtype in (np.int32, np.int64) and array.ndim <= 1:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
+            model.graph.input.remove(copy)
+            continue
+        for axis, dim in enumerate(copy.type.tensor_type.shape.dim):
+            dim.dim_param = f"x{len(arrays)}_{axis}"
+        arrays.append(array)
+    return model, arrays
+
+
 @functools.cache
 def all_cases() -> tuple[NodeCase, ...]:
     """The node cases and those that are files."""
@@ -62,9 +104,10 @@ def all_cases() -> tuple[NodeCase, ...]:
 
 
 class _Server:
-    """A process that runs cases by name; it is started again after a crash."""
+    """A process that runs cases by name, with sizes known or not; it is started again after a crash."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dynamic: bool) -> None:
+        self._mode = ["--dynamic"] if dynamic else []
         self._process: subprocess.Popen[str] | None = None
 
     def outcome(self, name: str) -> str | None:
@@ -86,7 +129,7 @@ class _Server:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.onnx_compiled", "--serve"],
+                [sys.executable, "-m", "tests.e2e.onnx_compiled", "--serve", *self._mode],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -99,9 +142,11 @@ class _Server:
             self._process.communicate()
 
 
-def failures(cases: Sequence[NodeCase], processes: int = 2) -> dict[str, str]:
+def failures(
+    cases: Sequence[NodeCase], processes: int = 2, *, dynamic: bool = False
+) -> dict[str, str]:
     """The failing cases and why, found by so many processes at a time."""
-    servers = [_Server() for _ in range(processes)]
+    servers = [_Server(dynamic=dynamic) for _ in range(processes)]
     local = iter(servers)
     mine = threading.local()
 
@@ -128,14 +173,14 @@ def wrong(found: dict[str, str]) -> dict[str, str]:
     return {n: w for n, w in found.items() if not is_refusal(w) and n not in disputed}
 
 
-def _serve() -> None:
+def _serve(run: Callable[[NodeCase, WorkerPool], str | None]) -> None:
     """Answer each name on standard input with the outcome, as JSON, on standard output."""
     cases = {case.name: case for case in all_cases()}
     answers, sys.stdout = sys.stdout, sys.stderr
     with worker_pool(Options()) as pool:
         for line in sys.stdin:
             try:
-                answer = failure(cases[line.strip()], pool)
+                answer = run(cases[line.strip()], pool)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong is this case's outcome
                 answer = f"{type(error).__name__}: {error}"[:200]
             print(json.dumps(answer), file=answers, flush=True)
@@ -143,11 +188,20 @@ def _serve() -> None:
 
 def main(arguments: list[str]) -> None:
     """Compare, and change the ledger when asked to."""
+    dynamic = "--dynamic" in arguments
     if "--serve" in arguments:
-        _serve()
+        _serve(dynamic_failure if dynamic else failure)
         return
     words = [a for a in arguments if not a.startswith("-")]
     cases = [c for c in all_cases() if not words or any(w in c.name for w in words)]
+    if dynamic:
+        found = failures(cases, dynamic=True)
+        print(
+            f"{len(cases)} cases, {len(found)} fail, {wrong(found)} are wrong",
+            *found.items(),
+            sep="\n",
+        )
+        return
     found, ledger = failures(cases), read_ledger(LEDGER)
     passing = [c.name for c in cases if c.name in ledger and c.name not in found]
     fresh = {name: why for name, why in found.items() if name not in ledger}

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.e2e.onnx_compiled import LEDGER, all_cases, failures, wrong
+from tests.e2e.onnx_node_cases import node_cases
 from tests.e2e.onnx_reference import read_ledger
 
 SAMPLE = 20
@@ -25,6 +26,24 @@ def test_a_sample_of_the_suite_is_right_or_refused_with_a_code():
 @pytest.mark.full
 def test_all_cases_are_right_or_refused_with_a_code():
     _check(all_cases())
+
+
+DYNAMIC = 1200
+"""So many node cases at least are right when all sizes are known only at run time."""
+
+
+def test_a_sample_of_node_cases_is_right_or_refused_without_any_known_size():
+    cases = [c for c in node_cases() if c.name not in read_ledger(LEDGER)][7 :: 2 * SAMPLE]
+    found = failures(cases, dynamic=True)
+    assert wrong(found) == {}
+    assert len(found) < len(cases) / 3
+
+
+@pytest.mark.full
+def test_most_node_cases_are_right_without_any_known_size():
+    found = failures(node_cases(), dynamic=True)
+    assert wrong(found) == {}
+    assert len(node_cases()) - len(found) >= DYNAMIC
 
 
 def test_ledger_lists_only_refusals_of_cases_that_exist():

@@ -7,10 +7,9 @@ axes, pads) become constants, so that contents are followed too.
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnx.numpy_helper
 import pytest
 
+from tests.e2e.onnx_compiled import symbolic
 from tests.e2e.onnx_node_cases import NodeCase, node_cases
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
@@ -25,24 +24,6 @@ PARTS = 12
 
 UNSUPPORTED = {"XC1006", "XC1007", "XC1012", "XC2010"}
 """Refused by the importer; XC2010: a rank or a padding that only fixed sizes give."""
-
-
-def symbolic(case: NodeCase) -> tuple[onnx.ModelProto, list[np.ndarray]]:
-    """The model with symbols `x_AXIS` for the sizes of its inputs, and the arrays of the inputs left."""
-    model = onnx.ModelProto()
-    model.CopyFrom(case.model)
-    arrays: list[np.ndarray] = []
-    for info, given in zip(case.model.graph.input, case.data[0][0], strict=True):
-        array = np.asarray(given)
-        copy = next(i for i in model.graph.input if i.name == info.name)
-        if array.dtype in (np.int32, np.int64) and array.ndim <= 1:
-            model.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
-            model.graph.input.remove(copy)
-            continue
-        for axis, dim in enumerate(copy.type.tensor_type.shape.dim):
-            dim.dim_param = f"x{len(arrays)}_{axis}"
-        arrays.append(array)
-    return model, arrays
 
 
 def infer(module: Module, arrays: list[np.ndarray]) -> tuple[list[tuple[Dim, ...]], ShapeAnalysis]:
