@@ -55,6 +55,7 @@ FORMAT_CONSTANTS = {
     "arg_rows.py": {"_LONGEST": "what places of 32 bits can count"},
     "builder.py": {"_VIEW": "the size of a view, larger than any tensor"},
     "conv_tile.py": {"LINE": "floats of a cache line"},
+    "counted_kernels.py": {"_MOST_DOUBLINGS": "bits of the largest size that memory has"},
     "map.py": {"_LOOP_CYCLES": "an estimate of a unit's work, not of its shape"},
     "recurrent.py": {"_STATES": "the vectors that a recurrent cell keeps"},
     "reduction_by_pi.py": {"_WORDS": "bits of 2/pi that the largest double needs"},
