@@ -60,23 +60,26 @@ def output_size(
     """The number of windows along one axis.
 
     In ceil mode a last window may reach over the end padding, but must start inside the input or
-    its begin padding.
+    its begin padding. A window that is larger than the axis by less than a stride leaves no
+    windows, by ONNX's formula: the result is empty.
 
     Raises:
-        CompileError: XC2008 when no window fits.
+        CompileError: XC2008 when the formula gives a negative number.
     """
     if auto_pad != "notset":
         return ceildiv(size, stride)
     begin, end = pads
     room = size + begin + end - ((kernel - 1) * dilation + 1)
-    if isinstance(room, int) and room < 0:
+    if ceil:
+        count = minimum(ceildiv(room, stride) + 1, ceildiv(size + begin, stride))
+    else:
+        count = room // stride + 1
+    if isinstance(count, int) and count < 0:
         raise CompileError(
             "XC2008",
             f"a window of {kernel} (dilation {dilation}) does not fit an axis of {size} padded by {pads}",
         )
-    if not ceil:
-        return room // stride + 1
-    return minimum(ceildiv(room, stride) + 1, ceildiv(size + begin, stride))
+    return count
 
 
 def same_pads(
@@ -131,6 +134,8 @@ def windows(
 ) -> np.ndarray:
     """A read-only view [N, C, windows…, kernel…] of a padded array; `counts` windows along each axis."""
     rank = len(kernel)
+    if 0 in counts:  # the window may be larger than the axis
+        return np.zeros((*x.shape[: x.ndim - rank], *counts, *kernel), x.dtype)
     axes = tuple(range(x.ndim - rank, x.ndim))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     view = np.lib.stride_tricks.sliding_window_view(x, extents, axis=axes)

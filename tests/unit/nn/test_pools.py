@@ -89,7 +89,7 @@ class TestMaxPool:
     @pytest.mark.parametrize(
         ("attributes", "code"),
         [
-            ({"kernel_shape": [5]}, "XC2008"),
+            ({"kernel_shape": [6]}, "XC2008"),
             ({"kernel_shape": [0]}, "XC2007"),
             ({"kernel_shape": [2, 2]}, "XC2007"),
             ({"kernel_shape": [2], "strides": [0]}, "XC2007"),
