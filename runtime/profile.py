@@ -15,8 +15,8 @@ from xcompile.runtime.errors import RuntimeModelError
 EVENT: Final = np.dtype(
     [(name, np.int64) for name in ("task", "launch", "part", "thread", "start", "stop", "cpu")]
 )
-"""One event: the address of a kernel's task, the number of its launch, the part (-1 for a launch as its caller sees it), a
-number for the thread, and in nanoseconds start, stop, and the time that the thread worked.
+"""One event: the address of a kernel's task, the number of its launch, the part (-1 for a launch as its
+caller sees it), a number for the thread, and in nanoseconds start, stop, and the time that the thread worked.
 """
 
 _LOCK = threading.Lock()
