@@ -54,6 +54,17 @@ def tones(samples: int, rate: int, seed: int) -> np.ndarray:
     return np.clip(out, -1, 1).astype(np.float32)
 
 
+def sound_and_silence(samples: int, rate: int, seed: int) -> np.ndarray:
+    """Float32 [samples] in [-1, 1]: tones, a quarter of each second silent, and a burst of noise every 4 seconds."""
+    random, out = np.random.default_rng(seed), tones(samples, rate, seed)
+    for start in range(0, samples, rate):
+        out[start : start + rate // 4] = 0
+    for start in range(0, samples, 4 * rate):
+        burst = out[start + int(random.integers(0, 3 * rate)) :][: rate // 2]
+        burst += random.normal(0, 0.2, len(burst)).astype(np.float32)
+    return np.clip(out, -1, 1)
+
+
 def token_ids(shape: tuple[int, ...], vocabulary: int, seed: int) -> np.ndarray:
     """Int64 ids in [3, vocabulary)."""
     return np.random.default_rng(seed).integers(3, vocabulary, shape)

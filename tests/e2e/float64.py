@@ -23,9 +23,9 @@ def widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every float32 tensor made float64."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    graphs = list(_graphs(changed.graph))
-    kept = {name for graph in graphs for name in _size_operands(graph.node)}
-    for graph in graphs:
+    every = list(graphs(changed.graph))
+    kept = {name for graph in every for name in _size_operands(graph.node)}
+    for graph in every:
         for tensor in graph.initializer:
             if tensor.name not in kept:
                 _widen(tensor)
@@ -39,13 +39,13 @@ def widened(model: onnx.ModelProto) -> onnx.ModelProto:
     return changed
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """The graph and all graphs in its nodes' attributes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
+                yield from graphs(attribute.g)
 
 
 def _size_operands(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:

@@ -100,3 +100,47 @@ func.func @main(%x: tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>) -> tensor<1x16x
   %1 = "nn.reduce_mean"(%0) {axes = array<i64: 2, 3>, keepdims = true} : (tensor<1x16x4x4xf32, #nn.layout<"NCHW16c">>) -> tensor<1x16x1x1xf32>
   return %1 : tensor<1x16x1x1xf32>
 }
+// -----
+// Branches hold launches. What one yields is stored by an op of its own, also a value from around the branch; chains do not
+// grow into a branch or out of it.
+// CHECK: %[[A:.*]] = "kernel.launch"(%arg1) {callee = "exp_0"
+// CHECK: %[[Y:.*]] = "nn.if"(%arg0) ({
+// CHECK-NEXT: %[[T:.*]] = "kernel.launch"(%[[A]]) {callee = "relu_tanh_1"
+// CHECK-NEXT: "nn.yield"(%[[T]])
+// CHECK: %[[E:.*]] = "kernel.launch"(%arg1) {callee = "copy_2"
+// CHECK-NEXT: "nn.yield"(%[[E]])
+// CHECK: }) {xc.shapes = ["4"]}
+// CHECK-NEXT: "kernel.launch"(%[[Y]]) {callee = "neg_3"
+func.func @main(%c: tensor<i1>, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %a = "nn.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %y = "nn.if"(%c) ({
+    %0 = "nn.relu"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = "nn.tanh"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+    "nn.yield"(%1) : (tensor<4xf32>) -> ()
+  }, {
+    "nn.yield"(%x) : (tensor<4xf32>) -> ()
+  }) : (tensor<i1>) -> tensor<4xf32>
+  %z = "nn.neg"(%y) : (tensor<4xf32>) -> tensor<4xf32>
+  return %z : tensor<4xf32>
+}
+// -----
+// A loop says its shapes and its number of iterations. A value that is carried and stacked is stored once for each.
+// CHECK: %[[L:.*]]:2 = "nn.loop"(%{{.*}}, %arg0) ({
+// CHECK-NEXT: ^bb0(%{{.*}}: tensor<i64>, %[[A:.*]]: tensor<?x4xf32>):
+// CHECK-NEXT: %[[B:.*]] = "kernel.launch"(%[[A]], %arg0) {callee = "exp_add_0", shapes = ["N;4"], sizes = ["N"]}
+// CHECK: %[[C:.*]] = "kernel.launch"(%[[B]]) {callee = "copy_2"
+// CHECK-NEXT: "nn.yield"(%{{.*}}, %[[B]], %[[C]])
+// CHECK-NEXT: xc.carried = ["N;4"], xc.shapes = ["N;4", "5;N;4"], xc.trip = "5"
+module attributes {xc.input_dims = ["N,4"]} {
+func.func @main(%x: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<5x?x4xf32>) {
+  %n = "nn.const"() {value = dense<5> : tensor<i64>} : () -> tensor<i64>
+  %go = "nn.const"() {value = dense<true> : tensor<i1>} : () -> tensor<i1>
+  %y, %all = "nn.loop"(%n, %x) ({
+  ^body(%i: tensor<i64>, %a: tensor<?x4xf32>):
+    %0 = "nn.exp"(%a) : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %1 = "nn.add"(%0, %x) : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+    "nn.yield"(%go, %1, %1) : (tensor<i1>, tensor<?x4xf32>, tensor<?x4xf32>) -> ()
+  }) {operandSegmentSizes = array<i32: 1, 0, 1>} : (tensor<i64>, tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<5x?x4xf32>)
+  return %y, %all : tensor<?x4xf32>, tensor<5x?x4xf32>
+}
+}

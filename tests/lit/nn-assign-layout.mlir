@@ -48,3 +48,49 @@ func.func @main(%x: tensor<1x3x6x6xf32>) -> tensor<1x12x6x6xf32> {
   %2 = "nn.concat"(%1, %0) {axis = 1 : i64} : (tensor<1x4x6x6xf32>, tensor<1x8x6x6xf32>) -> tensor<1x12x6x6xf32>
   return %2 : tensor<1x12x6x6xf32>
 }
+// -----
+// Branches read blocked what is blocked around them, and yield row-major values.
+// CHECK: %[[X:.*]] = "nn.conv"(%arg1, %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[Y:.*]] = "nn.if"(%arg0) ({
+// CHECK-NEXT: "nn.conv"(%[[X]], %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[T:.*]] = "nn.relayout"
+// CHECK-NEXT: "nn.yield"(%[[T]]) : (tensor<1x8x6x6xf32>)
+// CHECK: "nn.relu"(%[[X]]) : (tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>) -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[E:.*]] = "nn.relayout"
+// CHECK-NEXT: "nn.yield"(%[[E]]) : (tensor<1x8x6x6xf32>)
+// CHECK: }) : (tensor<i1>) -> tensor<1x8x6x6xf32>
+// CHECK-NEXT: "nn.conv"(%[[Y]], %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+func.func @main(%c: tensor<i1>, %x: tensor<1x3x6x6xf32>) -> tensor<1x8x6x6xf32> {
+  %w = "nn.const"() {value = dense<1.0> : tensor<8x3x3x3xf32>} : () -> tensor<8x3x3x3xf32>
+  %v = "nn.const"() {value = dense<1.0> : tensor<8x8x3x3xf32>} : () -> tensor<8x8x3x3xf32>
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x3x6x6xf32>, tensor<8x3x3x3xf32>) -> tensor<1x8x6x6xf32>
+  %1 = "nn.if"(%c) ({
+    %t = "nn.conv"(%0, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x6x6xf32>
+    "nn.yield"(%t) : (tensor<1x8x6x6xf32>) -> ()
+  }, {
+    %e = "nn.relu"(%0) : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+    "nn.yield"(%e) : (tensor<1x8x6x6xf32>) -> ()
+  }) : (tensor<i1>) -> tensor<1x8x6x6xf32>
+  %2 = "nn.conv"(%1, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x6x6xf32>
+  return %2 : tensor<1x8x6x6xf32>
+}
+// -----
+// What a loop carries is row-major; inside, convolutions and what lies between them are blocked.
+// CHECK: ^bb0(%{{.*}}: tensor<i64>, %[[A:.*]]: tensor<1x8x6x6xf32>):
+// CHECK-NEXT: %[[C:.*]] = "nn.conv"(%[[A]], %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[R:.*]] = "nn.relu"(%[[C]]) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[D:.*]] = "nn.conv"(%[[R]], %{{.*}}) {{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK-NEXT: %[[B:.*]] = "nn.relayout"(%[[D]])
+// CHECK-NEXT: "nn.yield"(%{{.*}}, %[[B]]) : (tensor<i1>, tensor<1x8x6x6xf32>)
+func.func @main(%n: tensor<i64>, %x: tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32> {
+  %v = "nn.const"() {value = dense<1.0> : tensor<8x8x3x3xf32>} : () -> tensor<8x8x3x3xf32>
+  %go = "nn.const"() {value = dense<true> : tensor<i1>} : () -> tensor<i1>
+  %y = "nn.loop"(%n, %x) ({
+  ^body(%i: tensor<i64>, %a: tensor<1x8x6x6xf32>):
+    %0 = "nn.conv"(%a, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x6x6xf32>
+    %1 = "nn.relu"(%0) : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+    %2 = "nn.conv"(%1, %v) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x6x6xf32>
+    "nn.yield"(%go, %2) : (tensor<i1>, tensor<1x8x6x6xf32>) -> ()
+  }) {operandSegmentSizes = array<i32: 1, 0, 1>} : (tensor<i64>, tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
+  return %y : tensor<1x8x6x6xf32>
+}

@@ -274,11 +274,16 @@ class MapPlan:
         targets = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
         first: Index = 0
         for segment in self._segments:
-            last = b.add(first, pull.dim(self._units(segment)))
+            units = self._units(segment)
+            last = b.add(first, pull.dim(units))
             low = b.max(b.sub(signature.begin, first), 0)
             high = b.sub(b.min(signature.end, last), first)
-            with b.loop(low, high) as unit, pull.scope():
-                self._unit(b, pull, segment, targets, unit)
+            if units == 1:
+                with b.when(b.compare("slt", low, high)), pull.scope():
+                    self._unit(b, pull, segment, targets, 0)
+            else:
+                with b.loop(low, high) as unit, pull.scope():
+                    self._unit(b, pull, segment, targets, unit)
             first = last
         return emitted(b, symbol, signature)
 
