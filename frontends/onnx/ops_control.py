@@ -9,7 +9,7 @@ import numpy as np
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.regions import Body
-from xcompile.dialects.nn.base import rank_of, tensor_type
+from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.binary import Maximum, Sub
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.control import Loop, Yield
@@ -58,6 +58,8 @@ def _loop_step(node: NodeContext, condition: Value | None) -> Step:
     def step(index: Value, carried: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
         given = list(carried) if condition is None else [condition, *carried]
         going, *values = node.run_body("body", [index, *given])
+        if dtype_of(going) != "i1":
+            raise node.error("XC2002", f"the condition is {dtype_of(going)}, not bool")
         going, count = node.one_element(going), len(given) - 1
         following = [going, *values[:count]] if condition is None else values[:count]
         return going, following, values[count:]
