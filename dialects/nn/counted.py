@@ -70,6 +70,11 @@ class Compress(Counted):
     y: Result
     axis: int | None = None
 
+    def verify(self) -> None:
+        super().verify()
+        if rank_of(self.condition) != 1:
+            raise self.error("XC2003", f"the condition has rank {rank_of(self.condition)}, not 1")
+
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape, (length,) = list(sizes.shape(self.x)), sizes.shape(self.condition)
         axis = 0 if self.axis is None else axis_of(self, self.axis, len(shape))

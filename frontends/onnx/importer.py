@@ -141,8 +141,9 @@ class _Importer:
         if self._observe is not None:
             for node in self._graph.nodes:
                 for number in node.outputs:
-                    if scope.is_read(number) and number in scope.made:
-                        self._observe(self._graph.names[number], node.name, scope.made[number])
+                    value = scope.made.get(number)
+                    if scope.is_read(number) and isinstance(value, ir.Value):
+                        self._observe(self._graph.names[number], node.name, value)
 
     def _check_limits(self) -> None:
         """What the runtime can describe: see `runtime.abi`."""

@@ -111,6 +111,13 @@ def conv_transpose(node: NodeContext) -> list[Value]:
     return [made.y]
 
 
+_MOST_AXES = 8
+"""Of the blocks of Col2Im; a convolution has not nearly so many."""
+
+_MOST_CELLS = 2048
+"""Of a block of Col2Im: the weights have the square of that."""
+
+
 @onnx_op("Col2Im", since=18)
 def col2im(node: NodeContext) -> list[Value]:
     """Blocks summed up in an image: a transposed convolution whose weights put each element at its own place."""
@@ -118,6 +125,8 @@ def col2im(node: NodeContext) -> list[Value]:
     if image is None or block is None:
         raise node.error("XC2010", "the shapes of image and blocks of Col2Im must be constants")
     rank, c = len(block), Composition(node)
+    if not 1 <= rank <= _MOST_AXES or math.prod(block) > _MOST_CELLS:
+        raise node.error("XC1006", f"Col2Im of blocks of the shape {block[:_MOST_AXES]}")
     window = {name: node.attr(name, (1,) * rank) for name in ("strides", "dilations")}
     pads = node.attr("pads", (0,) * (2 * rank))
     if len(image) != rank or any(len(v) != rank for v in window.values()) or len(pads) != 2 * rank:

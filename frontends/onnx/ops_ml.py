@@ -181,6 +181,8 @@ def linear_classifier(node: NodeContext) -> list[Value]:
 
 
 def _features(node: NodeContext) -> int:
+    if node.rank(0) not in (1, 2):
+        raise node.error("XC2003", f"LinearClassifier of an input of rank {node.rank(0)}")
     count = static_sizes(node.input(0))[-1]
     if count is None:
         raise node.error("XC2010", "LinearClassifier needs a known number of features")

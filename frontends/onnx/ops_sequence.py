@@ -100,6 +100,8 @@ def _lengths(node: NodeContext, size: int) -> list[int]:
     given = node.const(1)
     if given is None:
         raise node.error("XC2010", "the lengths of SplitToSequence must be constants")
+    if given.ndim > 1:
+        raise node.error("XC2003", f"the lengths of SplitToSequence have rank {given.ndim}")
     if given.ndim:
         return [int(v) for v in given]
     each = int(given)

@@ -2,9 +2,10 @@
 
 The rank of a tensor is part of its type, but a branch of an ONNX If may give another rank than the other one: a model
 that squeezes an axis when its size is 1 does so. What depends on such a result is converted in both branches, until
-all that is still needed has one rank; there the branches end. The nodes of a branch that is known to run, which
-constants, sizes and ranks often decide, are converted as if they stood in place of the If. A branch in which an op is
-wrong, such as one that needs another rank, becomes an error of the running model.
+all that is still needed has one rank; there the branches end. So is what depends on a sequence that a branch gives or
+that is made of such a result. The nodes of a branch that is known to run, which constants, sizes and ranks often
+decide, are converted as if they stood in place of the If. A branch in which an op is wrong, such as one that needs
+another rank, becomes an error of the running model.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.conversion import convert_node
 from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, Subgraph
 from xcompile.frontends.onnx.schemas import check_dtypes
-from xcompile.frontends.onnx.values import Values
+from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.values import Known, Values
 
 MOST_COPIES = 10_000
 """Nodes that may be converted once more because branches differ in rank."""
@@ -42,7 +44,7 @@ class _Place:
 
     body: Body | None = None
     outer: "_Place | None" = None
-    values: dict[int, Value] = field(default_factory=dict[int, Value])
+    values: dict[int, Known] = field(default_factory=dict[int, Known])
     fork: "_Fork | None" = None
     wrong: CompileError | None = None
 
@@ -93,7 +95,7 @@ class Scope:
         self._read = read
         self._place = _Place()
         self._copies = 0
-        self.made: Mapping[int, Value] = {}
+        self.made: Mapping[int, Known] = {}
         """The values that `run` made last, without those in branches and bodies."""
         self.open_axes: dict[object, dict[int, set[int]]] = {}
         """Axes of carried values that were found to change, by the loop's node; see `ops_control`."""
@@ -129,7 +131,8 @@ class Scope:
             if place.fork is not None:
                 raise CompileError(
                     "XC2010",
-                    "the branches differ in the rank of a result that ends a graph: it would depend on data",
+                    "the branches differ in the rank of a result that ends a graph, or it is a sequence: "
+                    "it would depend on data",
                     node=place.fork.node.name,
                 )
             self.made = place.values
@@ -161,7 +164,7 @@ class Scope:
     def _at(self, place: _Place) -> Iterator[None]:
         """Convert at the end of a place, where its values and those around it are known."""
         before, self._place = self._place, place
-        layers: list[dict[int, Value]] = []
+        layers: list[dict[int, Known]] = []
         each: _Place | None = place
         while each is not None:
             layers.append(each.values)
@@ -267,17 +270,20 @@ class Scope:
                     self._bind(side, source, number, loc)
         else:
             with self._at(place):
-                self.values.define(number, self.values.value(source, loc))
+                self.values.define(number, self.values.known(source, loc))
 
     def _agree(self, fork: _Fork, numbers: Sequence[int]) -> bool:
-        """Whether values have the same rank in all branches; they must have the same dtype."""
+        """Whether values are tensors that have the same rank in all branches; they must have the same dtype."""
         leaves = [leaf for side in fork.sides for leaf in side.leaves()]
         location = ir.Location.name(fork.node.name)
         for number in numbers:
             found: list[Value] = []
             for leaf in leaves:
                 with self._at(leaf):
-                    found.append(self.values.value(number, location))
+                    value = self.values.known(number, location)
+                if isinstance(value, TensorSequence):
+                    return False
+                found.append(value)
             dtypes = sorted({dtype_of(v) for v in found})
             if len(dtypes) > 1:
                 message = f"the branches give {' and '.join(dtypes)} for one result"

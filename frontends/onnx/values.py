@@ -18,6 +18,9 @@ from xcompile.frontends.onnx.graph import Graph
 from xcompile.frontends.onnx.sequences import TensorSequence
 from xcompile.frontends.onnx.tensors import densify, to_array
 
+Known = Value | TensorSequence
+"""What a number stands for: a tensor, or a sequence of tensors."""
+
 
 class Values:
     """From the flat graph's numbers to IR values.
@@ -34,16 +37,15 @@ class Values:
         self._home = home
         self.module = module
         self.external = external
-        self._layers: list[dict[int, Value]] = [{}]
+        self._layers: list[dict[int, Known]] = [{}]
         self._arrays: dict[int, np.ndarray] = {}
-        self._sequences: dict[int, TensorSequence] = {}
 
     def inner(self, graph: Graph) -> "Values":
         """The values of another graph of the same module, none of them defined."""
         return Values(graph, self.module, self.external, self._home)
 
     @contextmanager
-    def layered(self, layers: Sequence[dict[int, Value]]) -> Iterator[None]:
+    def layered(self, layers: Sequence[dict[int, Known]]) -> Iterator[None]:
         """Meanwhile the values of `layers` are known too, the last of which gets what is defined."""
         before = self._layers
         self._layers = [before[0], *layers]
@@ -52,24 +54,19 @@ class Values:
         finally:
             self._layers = before
 
-    def define(self, number: int, value: Value | TensorSequence) -> None:
-        if isinstance(value, TensorSequence):
-            self._sequences[number] = value
-        else:
-            self._layers[-1][number] = value
+    def define(self, number: int, value: Known) -> None:
+        self._layers[-1][number] = value
 
     def sequence(self, number: int) -> TensorSequence | None:
         """The sequence of tensors that the value is, or None."""
-        return self._sequences.get(number)
+        found = self._defined(number)
+        return found if isinstance(found, TensorSequence) else None
 
-    def _defined(self, number: int) -> Value | None:
+    def _defined(self, number: int) -> Known | None:
         return next((layer[number] for layer in reversed(self._layers) if number in layer), None)
 
-    def value(self, number: int, location: ir.Location) -> Value:
-        """The IR value; `location` is the node that asks, whose name a constant gets."""
-        if number in self._sequences:
-            name = self._graph.names[number]
-            raise CompileError("XC1012", f"the value '{name}' is a sequence; a tensor is needed")
+    def known(self, number: int, location: ir.Location) -> Known:
+        """The IR value or the sequence; `location` is the node that asks, whose name a constant gets."""
         value = self._defined(number)
         if value is None:
             array = self.array(number)
@@ -79,13 +76,21 @@ class Values:
             value = self._layers[0][number] = self.constant(array, location)
         return value
 
+    def value(self, number: int, location: ir.Location) -> Value:
+        """The IR value, as `known` gives it; CompileError XC1012 when it is a sequence."""
+        value = self.known(number, location)
+        if isinstance(value, TensorSequence):
+            name = self._graph.names[number]
+            raise CompileError("XC1012", f"the value '{name}' is a sequence; a tensor is needed")
+        return value
+
     def array(self, number: int) -> np.ndarray | None:
         """The elements of a constant, else None."""
         value = self._defined(number)
+        if isinstance(value, TensorSequence):
+            return None
         if value is not None:
             return self._const_array(value)
-        if number in self._sequences:
-            return None
         if number in self._arrays:
             return self._arrays[number]
         message = self._graph.initializers[number]

@@ -6,6 +6,7 @@ from typing import ClassVar
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match, producer
 from xcompile.compiler.support.dims import product
+from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.reshape import ChannelShuffle, Reshape, Transpose
 from xcompile.passes.common.shapes import same_shape, shapes
 
@@ -29,8 +30,8 @@ class ShuffleOfReshapes(Pattern[Reshape]):
             range(3, len(transpose.perm))
         ):
             no_match("it does not exchange the axes 1 and 2")
-        if not same_shape(rewriter, inner.x, op.y):
-            no_match("the shape changes")
+        if rank_of(op.y) < 2 or not same_shape(rewriter, inner.x, op.y):
+            no_match("the shape changes, or has no axis of channels")
         known = rewriter.analysis(shapes)
         n, channels, *rest = known.shape(inner.x)
         batch, groups, size, *inner_rest = known.shape(inner.y)

@@ -31,3 +31,14 @@ func.func @main(%x: tensor<1x8x6x5xf32>) -> tensor<1x8x6x5xf32> {
   %2 = "nn.reshape"(%1, %t) : (tensor<1x8x6x5xf32>, tensor<4xi64>) -> tensor<1x8x6x5xf32>
   return %2 : tensor<1x8x6x5xf32>
 }
+// -----
+// CHECK: "nn.transpose"
+// CHECK: missed {{.*}}: the shape changes, or has no axis of channels
+func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %s = "nn.const"() {value = dense<[1, 2, 4]> : tensor<3xi64>} : () -> tensor<3xi64>
+  %t = "nn.const"() {value = dense<[8]> : tensor<1xi64>} : () -> tensor<1xi64>
+  %0 = "nn.reshape"(%x, %s) : (tensor<8xf32>, tensor<3xi64>) -> tensor<1x2x4xf32>
+  %1 = "nn.transpose"(%0) {perm = array<i64: 0, 2, 1>} : (tensor<1x2x4xf32>) -> tensor<1x4x2xf32>
+  %2 = "nn.reshape"(%1, %t) : (tensor<1x4x2xf32>, tensor<1xi64>) -> tensor<8xf32>
+  return %2 : tensor<8xf32>
+}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.unit.frontends.onnx_models import model
 from tests.unit.nn.onnx_node import f32, run
@@ -70,6 +70,54 @@ def test_sequences_where_tensors_belong_are_refused(nodes, code):
     with pytest.raises(CompileError) as caught:
         results(nodes, output)
     assert caught.value.code == code
+
+
+def branch(op, *, sequence):
+    """A graph that gives an op of `a`, or a sequence of that."""
+    nodes = [node(op, ["a", *(["first"] if op == "Squeeze" else [])], ["part"])]
+    if sequence:
+        nodes.append(node("SequenceConstruct", ["part"], ["made"]))
+    name = "made" if sequence else "part"
+    return helper.make_graph(nodes, op, [], [helper.ValueInfoProto(name=name)])
+
+
+def of_branches(condition, then, otherwise, nodes):
+    """What `nodes` make of the value `v` that an If gives, for a = [[1, 2]]."""
+    choice = node("If", ["c"], ["v"], then_branch=then, else_branch=otherwise)
+    inputs = {"c": [], "a": [1, 2]}
+    constants = {**LAST, "first": np.array([0])}
+    made = model([choice, *nodes], inputs, ["y"], constants, dtypes={"c": TensorProto.BOOL})
+    (y,) = interpret(import_onnx(made), [np.array(condition), f32([[1, 2]])])
+    return y.tolist()
+
+
+@pytest.mark.parametrize(("condition", "sum_"), [(True, 3), (False, -3)])
+def test_a_sequence_of_what_branches_give_in_different_ranks_is_that_of_the_branch_that_runs(
+    condition, sum_
+):
+    nodes = [
+        node("SequenceConstruct", ["v", "v"], ["s"]),
+        node("SequenceAt", ["s", "last"], ["w"]),
+        node("ReduceSum", ["w"], ["y"], keepdims=0),
+    ]
+    branches = branch("Squeeze", sequence=False), branch("Neg", sequence=False)
+    assert of_branches(condition, *branches, nodes) == sum_
+
+
+@pytest.mark.parametrize(("condition", "y"), [(True, [[-1, -2]]), (False, [[1, 2]])])
+def test_branches_may_give_sequences(condition, y):
+    branches = branch("Neg", sequence=True), branch("Abs", sequence=True)
+    assert of_branches(condition, *branches, [node("SequenceAt", ["v", "last"], ["y"])]) == y
+
+
+def test_lengths_of_parts_must_be_a_scalar_or_a_vector():
+    nodes = [
+        node("SplitToSequence", ["a", "lengths"], ["s"]),
+        node("SequenceAt", ["s", "lengths"], ["y"]),
+    ]
+    with pytest.raises(CompileError) as caught:
+        import_onnx(model(nodes, {"a": [2]}, ["y"], {"lengths": np.ones((1, 1), np.int64)}))
+    assert caught.value.code == "XC2003"
 
 
 def test_a_position_that_is_computed_is_refused():
