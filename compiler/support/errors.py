@@ -46,6 +46,7 @@ CODES: Final[dict[str, str]] = {
     "XC2010": "the shape of a value cannot be determined",
     "XC2011": "a reference evaluation failed",
     "XC2012": "the text of a module cannot be parsed",
+    "XC2013": "a constant index is out of range",
     "XC3001": "no such pass",
     "XC3002": "a pipeline cannot be parsed",
     "XC3003": "a pass option is unknown or has the wrong type",

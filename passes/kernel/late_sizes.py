@@ -1,6 +1,6 @@
 """Sizes that a run finds out: which tensors it reads, and when the sizes that depend on them are known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.ir.mlir import ir
@@ -11,7 +11,9 @@ from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.dialects.kernel import Check, Define, Read
 from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS
+from xcompile.dialects.nn.shapes import Check as SizeCheck
 from xcompile.dialects.nn.shapes import ShapeAnalysis
+from xcompile.passes.kernel.index_checks import IndexChecks
 
 
 def operand_roles(op: Op, analysis: ShapeAnalysis) -> list[tuple[Value, bool]]:
@@ -47,7 +49,8 @@ class LateSizes:
 
     def __init__(self, module: Module, analysis: ShapeAnalysis) -> None:
         self._analysis = analysis
-        needed = _needed(module, analysis)
+        self._index_checks = IndexChecks(module, analysis).checks
+        needed = _needed(module, analysis, self._index_checks)
         self.read: dict[Value, list[str]] = {}
         for name, reading in analysis.readings.items():
             if name in needed:
@@ -72,6 +75,7 @@ class LateSizes:
     def begin(self, block: ir.Block) -> None:
         """Write what can be known when the block begins."""
         self._check_later(self._analysis.constraints_in(block))
+        self._check_later(self._index_checks[block])
         self.bound(block.arguments)
         for argument in block.arguments:
             self.read_if_needed(argument, argument)
@@ -109,10 +113,13 @@ def _length(analysis: ShapeAnalysis, value: Value) -> int:
     return len(analysis.content(value) or ())
 
 
-def _needed(module: Module, analysis: ShapeAnalysis) -> set[str]:
+def _needed(
+    module: Module, analysis: ShapeAnalysis, checks: Mapping[ir.Block, Sequence[SizeCheck]]
+) -> set[str]:
     """The symbols that sizes and places of the program depend on, directly or through others."""
     found: set[str] = set()
     pending: list[Dim] = [d for a, b, _ in analysis.late_constraints for d in (a, b)]
+    pending += [d for each in checks.values() for a, b, _ in each for d in (a, b)]
     for operation in nested(module.main.operation):
         op = view(operation)
         if op is None:
