@@ -39,7 +39,7 @@ from xcompile.dialects.nn.kinds import (
 )
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.reshape import Transpose
-from xcompile.dialects.nn.shapes import ShapeAnalysis
+from xcompile.dialects.nn.shapes import ShapeAnalysis, refine_types
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 from xcompile.passes.kernel.outline import Group, Outliner
 
@@ -66,7 +66,7 @@ class FormKernels(Pass):
     fuse: bool = True
 
     def run(self, module: Module, context: PassContext) -> None:
-        analysis = ShapeAnalysis(module.main, module.input_shapes())
+        analysis = refine_types(module, module.input_shapes())
         late = LateSizes(module, analysis)
         pending, groups, controls = [module.main.regions[0].blocks[0]], list[Group](), set[Op]()
         while pending:
