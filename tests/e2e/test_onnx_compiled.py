@@ -39,6 +39,13 @@ def test_a_sample_of_node_cases_is_right_or_refused_without_any_known_size():
     assert len(found) < len(cases) / 3
 
 
+def test_sizes_that_passes_find_are_known_where_kernels_are_formed():
+    """The grid's sizes come from branches that constants choose once they are folded."""
+    cases = [c for c in node_cases() if c.name == "test_affine_grid_2d"]
+    assert len(cases) == 1
+    assert failures(cases, dynamic=True) == {}
+
+
 @pytest.mark.full
 def test_most_node_cases_are_right_without_any_known_size():
     found = failures(node_cases(), dynamic=True)
