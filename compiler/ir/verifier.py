@@ -28,14 +28,17 @@ def verify_module(module: Module, ops: Iterable[ir.Operation] | None = None) -> 
         module.module.operation.verify()
     except ir.MLIRError as error:
         raise _of_mlir(error) from None
-    for operation in walk(module) if ops is None else ops:
-        op = view(operation)
-        if op is not None:
-            verify_op(op)
-        elif operation.name.partition(".")[0] in Dialect.names():
-            raise CompileError(
-                "XC2001", f"there is no op '{operation.name}'", node=describe(operation.location)
-            )
+    with module.context, ir.Location.unknown():
+        for operation in walk(module) if ops is None else ops:
+            op = view(operation)
+            if op is not None:
+                verify_op(op)
+            elif operation.name.partition(".")[0] in Dialect.names():
+                raise CompileError(
+                    "XC2001",
+                    f"there is no op '{operation.name}'",
+                    node=describe(operation.location),
+                )
 
 
 def verify_op(op: Op) -> None:

@@ -97,7 +97,7 @@ def expand(context: NodeContext) -> Sequence[Value | None]:
     call = _call(node)
     function = _function(node, call, [None if v is None else _type_of(v) for v in inputs])
     if function is None:
-        raise context.error("XC1006", f"{node.op} is not supported")
+        raise context.error("XC1006", f"{node.op} is not supported for operands of these types")
     graph = flatten(_model_of(call, function, node))
     inner = context.scope.inner(graph)
     given = [v for v in inputs if v is not None]
@@ -140,7 +140,10 @@ def _type_of(value: Value) -> onnx.TypeProto:
 def _function(
     node: Node, call: onnx.NodeProto, types: Sequence[onnx.TypeProto | None]
 ) -> onnx.FunctionProto | None:
-    """The definition of an op as a function in the newest form that the node's opset allows."""
+    """The definition of an op as a function in the newest form that the node's opset allows.
+
+    None where there is none, or none for operands of these types: some need sizes to be known.
+    """
     schema: Any = schema_of(node.domain, node.op, node.opset)  # the stubs lack functions
     if schema is None:
         return None
@@ -154,7 +157,8 @@ def _function(
     data = schema.get_context_dependent_function_with_opset_version(
         chosen, call.SerializeToString(), messages
     )
-    return onnx.FunctionProto.FromString(data)
+    function = onnx.FunctionProto.FromString(data)
+    return function if function.node else None
 
 
 def _model_of(call: onnx.NodeProto, function: onnx.FunctionProto, node: Node) -> onnx.ModelProto:

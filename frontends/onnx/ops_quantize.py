@@ -1,6 +1,6 @@
 """Quantization and integer arithmetic: everything is exact in int32, and rounded once behind it."""
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -17,16 +17,15 @@ from xcompile.frontends.onnx.tensors import dtype_name
 
 
 def _granularity(node: NodeContext, *positions: int) -> dict[str, Any]:
-    """Scale, zero point, axis and block; a vector of one element counts as one number."""
+    """Scale, zero point, axis and block; a vector of one element counts as one number.
+
+    Scale and zero point have one shape: where one of them is a number, so is the other.
+    """
     c = Composition(node)
     block = node.attr("block_size", 0)
-    found: list[Value | None] = []
-    for position in positions:
-        value = node.optional(position)
-        if value is not None and not block and _is_one(value):
-            value = c.reshape(value, ())
-        found.append(value)
-    scale, zero_point = found
+    given = [node.optional(position) for position in positions]
+    one = not block and any(v is not None and (not rank_of(v) or _is_one(v)) for v in given)
+    scale, zero_point = (_scalar(c, value) if one else value for value in given)
     assert scale is not None
     axis = node.attr("axis", 1)
     if block or rank_of(scale):
@@ -130,8 +129,7 @@ def _requantized(
     a, b, y = (c.cast(v, "f32") for v in (*scales, scale))
     factor = c.div(c.mul(a, b), y)
     scaled = c.mul(c.cast(total, "f32"), factor)
-    if _is_one(zero_point):
-        zero_point = c.reshape(zero_point, ())
+    zero_point = _scalar(c, zero_point)
     one = c.constant(np.ones((), np.float32))
     dtype = dtype_of(zero_point)
     return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, to=dtype)
@@ -149,7 +147,14 @@ def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
     return node.make(Conv, x=data, w=weights, bias=None, **conv_fields(node, w)).y
 
 
+@overload
+def _scalar(c: Composition, value: Value) -> Value: ...
+@overload
+def _scalar(c: Composition, value: None) -> None: ...
+@overload
+def _scalar(c: Composition, value: Value | None) -> Value | None: ...
 def _scalar(c: Composition, value: Value | None) -> Value | None:
+    """The one element of a value, which a check when the model runs finds where its sizes are unknown."""
     return c.reshape(value, ()) if value is not None and rank_of(value) else value
 
 

@@ -183,7 +183,11 @@ def stft(node: NodeContext) -> list[Value]:
     framed = c.gather(signal, places, 1)
     if window is not None:
         framed = c.mul(framed, c.unsqueeze(window, 1))
-    onesided = bool(node.attr("onesided", 1)) and static_sizes(signal)[2] == 1
+    width = static_sizes(signal)[2]
+    onesided = bool(node.attr("onesided", 1))
+    if onesided and width is None:
+        raise node.error("XC2010", "whether the signal is complex must be known: its last size")
+    onesided = onesided and width == 1
     return [transformed(node, framed, 2, None, onesided=onesided)]
 
 

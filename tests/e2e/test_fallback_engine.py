@@ -139,15 +139,6 @@ def test_an_op_that_onnxruntime_lacks_too_is_named() -> None:
         xcompile.compile(made, fallback="onnxruntime")
 
 
-def test_sizes_that_are_data_are_left_to_onnxruntime() -> None:
-    pytest.importorskip("onnxruntime")
-    nodes = [NODE("Unique", ["x"], ["u"], "unique"), NODE("Neg", ["u"], ["y"], "neg")]
-    mixed = xcompile.compile(model(nodes, {"x": ["N"]}, ["y"]), fallback="onnxruntime")
-    assert "unique" in mixed.left
-    got = mixed(np.array([3, 1, 3, 2], np.float32))
-    assert got.tolist() == [-1, -2, -3]
-
-
 def test_a_supported_model_is_compiled_as_without() -> None:
     made = model([NODE("Neg", ["x"], ["y"], "neg")], {"x": ["N"]}, ["y"])
     compiled = xcompile.compile(made, fallback="onnxruntime")

@@ -66,7 +66,7 @@ def test_without_fusion_every_op_is_a_kernel_and_the_result_stays(pool, wanted):
 
 
 def test_memory_that_is_never_used_twice_gives_the_same_bits(pool, wanted, monkeypatch):
-    from xcompile.compiler.codegen.program import build, storage
+    from xcompile.compiler.codegen.program import memory, storage
 
     def apart(lives):
         at, offsets = 0, []
@@ -79,7 +79,7 @@ def test_memory_that_is_never_used_twice_gives_the_same_bits(pool, wanted, monke
     for model, inputs, _ in wanted:
         shared = xcompile.compile(model, target="x86-avx2", pool=pool, options={"cache": None})
         with monkeypatch.context() as patch:
-            patch.setattr(build, "place", apart)
+            patch.setattr(memory, "place", apart)
             alone = xcompile.compile(model, target="x86-avx2", pool=pool, options={"cache": None})
         sizes = [np.shape(x) for x in inputs]
         needed = [m.executable.required_bytes(sizes) for m in (shared, alone)]

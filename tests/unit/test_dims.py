@@ -10,6 +10,7 @@ from xcompile.compiler.support.dims import (
     bounds,
     broadcast_dims,
     ceildiv,
+    estimate,
     evaluate,
     floordiv,
     known_nonnegative,
@@ -216,3 +217,9 @@ def test_a_size_evaluates_to_what_integers_give_and_survives_text(tree, x, y, z)
     assert parse(str(size)) == size
     assert substitute(size, {}) == size
     assert substitute(size, env) == expected
+
+
+def test_an_estimate_takes_sizes_that_do_not_fit():
+    assert estimate(broadcast_dims(n, m), {"n": 3, "m": 5}) == 5
+    assert estimate(floordiv(n, m), {"n": 7, "m": 0}) == 7
+    assert estimate(n * 2 + m, {"n": 3, "m": 5}) == evaluate(n * 2 + m, {"n": 3, "m": 5}) == 11

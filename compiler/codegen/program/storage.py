@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xcompile.compiler.support.dims import Dim, ceildiv, evaluate, maximum, symbol, symbols_of
+from xcompile.compiler.support.dims import Dim, ceildiv, estimate, maximum, symbol, symbols_of
 from xcompile.compiler.support.errors import CompileError
 
 ALIGNMENT = 64
@@ -106,7 +106,7 @@ def _lowest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
 
 def _slots(lives: Sequence[Life]) -> Layout:
     sample = _sample(lives)
-    sizes = [evaluate(life.size, sample) for life in lives]
+    sizes = [estimate(life.size, sample) for life in lives]
     placed = _Placed(len(lives), 1)
     slots: list[list[int]] = []
     for i in _by_size(lives, sizes):

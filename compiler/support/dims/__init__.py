@@ -39,6 +39,7 @@ from xcompile.compiler.support.dims.text import parse
 from xcompile.compiler.support.dims.walk import (
     Algebra,
     bounds,
+    estimate,
     evaluate,
     fold,
     has_signed,
@@ -61,6 +62,7 @@ __all__ = [
     "bounds",
     "broadcast_dims",
     "ceildiv",
+    "estimate",
     "evaluate",
     "floordiv",
     "fold",

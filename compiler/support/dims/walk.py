@@ -69,6 +69,15 @@ def evaluate(dim: Dim, env: Mapping[str, int]) -> int:
     return fold(dim, _Evaluate(env))
 
 
+def estimate(dim: Dim, env: Mapping[str, int]) -> int:
+    """As `evaluate`, for values that no check has seen: what does not fit gives some size instead of an error.
+
+    Raises:
+        KeyError: a symbol has no value.
+    """
+    return fold(dim, _Estimate(env))
+
+
 def symbols_of(dim: Dim) -> tuple[str, ...]:
     """The names of the symbols in the size, each once, in the order of its text."""
     found: dict[str, None] = {}
@@ -158,6 +167,15 @@ class _Evaluate:
                 raise ValueError(f"sizes {sizes[0]} and {sizes[1]} do not broadcast")
             return sizes[0] if sizes else 1
         return min(arguments) if function == "min" else max(arguments)
+
+
+class _Estimate(_Evaluate):
+    def call(self, function: str, arguments: Sequence[int]) -> int:
+        if function == "broadcast":
+            return max(arguments)
+        if function == "floordiv" and arguments[1] == 0:
+            return arguments[0]
+        return super().call(function, arguments)
 
 
 Interval = tuple[float, float]
