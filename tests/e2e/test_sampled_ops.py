@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import xcompile
 from tests.e2e.compiled_node import run
 
 ROW = np.arange(4, dtype=np.float32).reshape(1, 1, 1, 4)
@@ -78,14 +79,18 @@ class TestDeterminant:
         assert run_static("Det", np.diag([2.0, 3, 4])).tolist() == pytest.approx(24)
 
 
-def run_static(op, x):
-    """An op whose operand must have known sizes."""
+def run_static(op, *operands, constants=()):
+    """An op whose operands must have known sizes; those at the positions `constants` are constants."""
     from onnx import helper
 
     from tests.e2e.compiled_node import compiled
 
-    node = helper.make_node(op, ["x"], ["y"])
-    return compiled([node], {"x": (x.dtype, x.shape)}, ["y"]).executable.run([x])["y"]
+    named = {f"x{i}": x for i, x in enumerate(operands)}
+    node = helper.make_node(op, list(named), ["y"])
+    fixed = {f"x{i}": named.pop(f"x{i}") for i in constants}
+    inputs = {n: (x.dtype, x.shape) for n, x in named.items()}
+    model = compiled([node], inputs, ["y"], fixed)
+    return model.executable.run(list(named.values()))["y"]
 
 
 class TestTransforms:
@@ -108,8 +113,14 @@ class TestTransforms:
 
     def test_frames_are_weighted_by_the_window(self):
         window = np.array([1, 0.5], np.float32)
-        y = run("STFT", self.signal.reshape(1, 6, 1), np.array(2), window, constants=[1])
+        y = run_static("STFT", self.signal.reshape(1, 6, 1), np.array(2), window, constants=[1])
+        assert y.shape == (1, 3, 2, 2)
         assert y[0, :, 0, 0].tolist() == [2, 2.5, 3.5]  # a frame's sum at frequency 0
+
+    def test_one_side_needs_a_signal_that_is_known_to_be_real(self):
+        with pytest.raises(xcompile.CompileError, match="XC2010 whether the signal is complex"):
+            x, window = self.signal.reshape(1, 6, 1), np.ones(2, np.float32)
+            run("STFT", x, np.array(2), window, constants=[1])
 
 
 def test_the_overlap_of_blocks_is_summed():
