@@ -139,6 +139,11 @@ def _row(
             runners[engine]()
         except ImportError as missing:
             print(f"  {engine} is not installed ({missing})")
+        except Exception as error:
+            if engine == "xcompile":
+                raise
+            runners.pop(engine, None)
+            print(f"  {engine} refuses {name}: {str(error).splitlines()[0]}")
     times, dropped = compare(runners, rounds, quiet=1.0 if noisy else QUIET)
     medians = {engine: 1e3 * statistics.median(found) for engine, found in times.items() if found}
     others = [ms for engine, ms in medians.items() if engine != "xcompile"]
