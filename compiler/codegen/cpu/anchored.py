@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel
-from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import PULLS, Pull, loops
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
@@ -35,6 +36,24 @@ def anchor(kernel: Kernel, *names: str) -> Op:
     if len(found) != 1:
         no_match(f"the kernel has not exactly one of {', '.join(names)}")
     return found[0]
+
+
+def plain(kernel: Kernel) -> None:
+    """Leaves by `no_match` when an operand or a result is in a blocked layout."""
+    if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
+        no_match("operands are in a blocked layout")
+
+
+def ending(kernel: Kernel, name: str, what: str) -> tuple[Op, list[Op]]:
+    """The named op, which a plain kernel ends in, and the elementwise ops before it; else leaves by `no_match`."""
+    found = [op for op in kernel.ops if name == op.NAME]
+    if len(found) != 1 or list(kernel.results) != list(found[0].results):
+        no_match(f"the kernel is not {what} and what comes before it")
+    others = [op for op in kernel.ops if op != found[0]]
+    if any(loops(op) or op.NAME not in PULLS for op in others):
+        no_match("an operand is computed by more than element functions")
+    plain(kernel)
+    return found[0], others
 
 
 def make_sink(

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.anchored import anchor, operand_position
+from xcompile.compiler.codegen.cpu.anchored import anchor, operand_position, plain
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
-from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.nests import highest, lowest, read, wide
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.shuffles import reduce_lanes
@@ -53,8 +52,7 @@ class ArgPlan:
         if op.axis != len(self._outer):
             no_match("the axis is not the last one")
         operand_position(kernel, op.x)
-        if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
-            no_match("operands are in a blocked layout")
+        plain(kernel)
         if bits_of(dtype_of(op.x)) < 8:
             no_match(f"elements are {dtype_of(op.x)}")
         if isinstance(self._length, int) and self._length > _LONGEST:

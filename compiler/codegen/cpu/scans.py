@@ -4,19 +4,20 @@ A unit of the parallel axis is a row along the axis, or a block of neighbouring 
 floats are kept in float32 and rounded as they are stored.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.anchored import driven, read_places
+from xcompile.compiler.codegen.cpu.anchored import driven, ending, read_places
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
-from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.nests import read, wide
-from xcompile.compiler.codegen.cpu.pull import PULLS, Pull, Source, loops
+from xcompile.compiler.codegen.cpu.pull import Pull, Source
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
+from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule.map import MapSchedule
 from xcompile.compiler.schedule.schedule import from_json
@@ -30,10 +31,7 @@ class ScanFamily:
     name = "scan"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> "ScanPlan":
-        found = [op for op in kernel.ops if op.NAME == "nn.cumsum"]
-        if len(found) != 1 or list(kernel.results) != list(found[0].results):
-            no_match("the kernel is not a running sum and what comes before it")
-        return ScanPlan(kernel, found[0], schedule)
+        return ScanPlan(kernel, *ending(kernel, "nn.cumsum", "a running sum"), schedule)
 
 
 class ScanPlan:
@@ -44,14 +42,9 @@ class ScanPlan:
     packings: dict[int, Packing] = {}
     preparations: dict[int, Preparation] = {}
 
-    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+    def __init__(self, kernel: Kernel, op: Any, others: Sequence[Op], schedule: str | None) -> None:
         self.kernel = kernel
         self.op = op
-        others = [o for o in kernel.ops if o != op]
-        if any(loops(o) or o.NAME not in PULLS for o in others):
-            no_match("an operand is computed by more than element functions")
-        if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
-            no_match("operands are in a blocked layout")
         content, shape = kernel.sizes.content(op.axis), kernel.shape(op.x)
         if content is None or not isinstance(content[0], int):
             no_match("the axis is data")

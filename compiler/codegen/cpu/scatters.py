@@ -4,20 +4,19 @@ A unit of the parallel axis is a block of such a run in all its places, so that 
 the order of the updates, on any number of threads. An index outside the tensor writes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.anchored import driven, read_places
+from xcompile.compiler.codegen.cpu.anchored import driven, ending, read_places
 from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.builder import Value as Register
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
-from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pull import PULLS, Pull, loops
+from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.whole import Slices, write_joined
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.dtypes import bits_of
-from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.ir.op import Op
 from xcompile.compiler.schedule import scatter
 from xcompile.compiler.schedule.map import MapSchedule
 from xcompile.compiler.schedule.schedule import from_json
@@ -31,10 +30,7 @@ class ScatterFamily:
     name = "scatter"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> "ScatterPlan":
-        found = [op for op in kernel.ops if op.NAME == "nn.scatter_nd"]
-        if len(found) != 1 or list(kernel.results) != list(found[0].results):
-            no_match("the kernel is not a scatter and what comes before it")
-        return ScatterPlan(kernel, found[0], schedule)
+        return ScatterPlan(kernel, *ending(kernel, "nn.scatter_nd", "a scatter"), schedule)
 
 
 class ScatterPlan:
@@ -45,14 +41,9 @@ class ScatterPlan:
     packings: dict[int, Packing] = {}
     preparations: dict[int, Preparation] = {}
 
-    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+    def __init__(self, kernel: Kernel, op: Any, others: Sequence[Op], schedule: str | None) -> None:
         self.kernel = kernel
         self.op = op
-        others = [o for o in kernel.ops if o != op]
-        if any(loops(o) or o.NAME not in PULLS for o in others):
-            no_match("an operand is computed by more than element functions")
-        if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
-            no_match("operands are in a blocked layout")
         depth = kernel.shape(op.indices)[-1]
         assert isinstance(depth, int)
         self._depth = depth
