@@ -11,13 +11,13 @@ from xcompile.compiler.codegen.cpu.anchored import (
     driven,
     monomial,
     operand_position,
+    plain,
     symbol_sizes,
 )
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
-from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.rows import Parameter, emit_rows
 from xcompile.compiler.codegen.job import EmittedKernel
@@ -60,8 +60,7 @@ class RowPlan:
         self._shape = kernel.shape(op.x)
         self._element = dtype_of(op.x)
         self._first, self._last = self._axes()
-        if any(Layout.of(v.type).block for v in [*kernel.parameters, *kernel.results]):
-            no_match("operands are in a blocked layout")
+        plain(kernel)
         self.problem = self._problem()
         target = kernel.target
         self.schedule = (
