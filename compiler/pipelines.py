@@ -33,6 +33,7 @@ GRAPH_PASSES = ",".join(
         "nn-project-recurrent-inputs",
         "nn-split-reduction",
         "nn-rows-to-images",
+        "nn-widen-integer-products",
         "nn-decompose-quantize",
         "nn-fold-constants",
         "nn-canonicalize",

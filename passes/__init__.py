@@ -36,6 +36,7 @@ PASSES = {
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
     "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
     "nn-split-reduction": "xcompile.passes.nn.split_reduction:SplitReduction",
+    "nn-widen-integer-products": "xcompile.passes.nn.widen_integer_products:WidenIntegerProducts",
 }
 
 PASS_REGISTRY.add(PASSES)

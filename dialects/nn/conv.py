@@ -21,9 +21,8 @@ from xcompile.dialects.nn.spatial import (
 )
 
 
-@nn.op("conv")
-class Conv(NnOp):
-    """Convolution of x [N, C, spatial…] with w [M, C / groups, kernel…] and a bias [M]. ONNX Conv.
+class Convolution(NnOp):
+    """Base of convolutions: x [N, C, spatial…] with w [M, C / groups, kernel…].
 
     `pads` holds all begins, then all ends; a negative pad crops. With `auto_pad` "same_upper" or
     "same_lower" `pads` is not used: there are ceil(size / stride) windows, and the padding that
@@ -32,7 +31,6 @@ class Conv(NnOp):
 
     x: Operand
     w: Operand
-    bias: Operand | None
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -45,10 +43,6 @@ class Conv(NnOp):
         if rank < 1 or rank_of(self.w) != rank + 2:
             raise self.error(
                 "XC2003", f"a convolution of rank {rank + 2} with weights of rank {rank_of(self.w)}"
-            )
-        if self.bias is not None and rank_of(self.bias) != 1:
-            raise self.error(
-                "XC2003", f"the bias of a convolution has rank {rank_of(self.bias)}, not 1"
             )
         if self.groups < 1:
             raise self.error("XC2007", f"a convolution with {self.groups} groups")
@@ -65,12 +59,6 @@ class Conv(NnOp):
         sizes.equal(x[1], w[1] * self.groups, "the channels of a convolution's input and weights")
         if isinstance(w[0], int) and w[0] % self.groups:
             raise self.error("XC2007", f"{self.groups} groups do not divide {w[0]} output channels")
-        if self.bias is not None:
-            sizes.equal(
-                sizes.shape(self.bias)[0],
-                w[0],
-                "the sizes of a convolution's bias and output channels",
-            )
         _check_kernel(w[2:])
         rank = len(x) - 2
         spatial = [
@@ -86,7 +74,8 @@ class Conv(NnOp):
         ]
         return [(x[0], w[0], *spatial)]
 
-    def reference(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    def sums(self, x: np.ndarray, w: np.ndarray, fill: int = 0) -> np.ndarray:
+        """The sums of products in the operands' type; cells that pads add hold `fill`."""
         kernel = w.shape[2:]
         window = {"strides": self.strides, "dilations": self.dilations}
         pads = resolve_pads(x.shape[2:], kernel, pads=self.pads, auto_pad=self.auto_pad, **window)
@@ -96,11 +85,38 @@ class Conv(NnOp):
                 x.shape[2:], kernel, self.strides, self.dilations, pads, strict=True
             )
         ]
-        padded = pad_or_crop(widened(x), pads, 0)
+        padded = pad_or_crop(x, pads, fill)
         view = windows(padded, kernel, counts=cast("list[int]", counts), **window)
-        y = _contract(view, widened(w), self.groups)
+        return _contract(view, w, self.groups)
+
+
+@nn.op("conv")
+class Conv(Convolution):
+    """Convolution with a bias [M]. ONNX Conv."""
+
+    bias: Operand | None
+
+    def verify(self) -> None:
+        super().verify()
+        if self.bias is not None and rank_of(self.bias) != 1:
+            raise self.error(
+                "XC2003", f"the bias of a convolution has rank {rank_of(self.bias)}, not 1"
+            )
+
+    def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        shapes = super().infer(sizes)
+        if self.bias is not None:
+            sizes.equal(
+                sizes.shape(self.bias)[0],
+                sizes.shape(self.w)[0],
+                "the sizes of a convolution's bias and output channels",
+            )
+        return shapes
+
+    def reference(self, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+        y = self.sums(widened(x), widened(w))
         if bias is not None:
-            y += widened(bias).reshape(-1, *[1] * len(kernel))
+            y += widened(bias).reshape(-1, *[1] * (w.ndim - 2))
         return rounded(y, x.dtype)
 
 

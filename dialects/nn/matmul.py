@@ -11,9 +11,8 @@ from xcompile.dialects.nn.numeric import rounded
 from xcompile.dialects.nn.precision import widened
 
 
-@nn.op("matmul")
-class MatMul(NnOp):
-    """`a @ b` on the last two axes; leading axes broadcast. ONNX MatMul.
+class MatrixProduct(NnOp):
+    """Base of matrix products: `a @ b` on the last two axes; leading axes broadcast.
 
     An `a` of rank 1 is a row, a `b` of rank 1 a column, and that axis is missing from the result.
     `transpose_a` and `transpose_b` swap the last two axes of an operand of rank 2 or more first.
@@ -33,10 +32,6 @@ class MatMul(NnOp):
             )
         if (self.transpose_a and ranks[0] < 2) or (self.transpose_b and ranks[1] < 2):
             raise self.error("XC2003", "only operands of rank 2 or more can be transposed")
-        if dtype_of(self.a) != dtype_of(self.b):
-            raise self.error(
-                "XC2002", f"a matrix product of {dtype_of(self.a)} and {dtype_of(self.b)}"
-            )
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         a, b = list(sizes.shape(self.a)), list(sizes.shape(self.b))
@@ -59,13 +54,26 @@ class MatMul(NnOp):
         lead = [sizes.broadcast(x, y, "the leading axes of a matrix product") for x, y in pairs]
         return [(*lead, *rows, *columns)]
 
+    def sums(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The sums of products in the operands' type."""
+        a = a.swapaxes(-1, -2) if self.transpose_a else a
+        b = b.swapaxes(-1, -2) if self.transpose_b else b
+        return np.matmul(a, b)
+
+
+@nn.op("matmul")
+class MatMul(MatrixProduct):
+    """The matrix product in the operands' type. ONNX MatMul."""
+
+    def verify(self) -> None:
+        super().verify()
+        if dtype_of(self.a) != dtype_of(self.b):
+            raise self.error(
+                "XC2002", f"a matrix product of {dtype_of(self.a)} and {dtype_of(self.b)}"
+            )
+
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        wide_a, wide_b = widened(a), widened(b)
-        if self.transpose_a:
-            wide_a = wide_a.swapaxes(-1, -2)
-        if self.transpose_b:
-            wide_b = wide_b.swapaxes(-1, -2)
-        return rounded(np.matmul(wide_a, wide_b), a.dtype)
+        return rounded(self.sums(widened(a), widened(b)), a.dtype)
 
 
 @nn.op("einsum")

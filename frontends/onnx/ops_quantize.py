@@ -6,7 +6,7 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import dtype_of, rank_of
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
 from xcompile.dialects.nn.reduce import ReduceMax, ReduceMin
 from xcompile.frontends.onnx.composition import Composition
@@ -86,12 +86,6 @@ def dynamic_quantize_linear(node: NodeContext) -> list[Value]:
 # -- integer products -----------------------------------------------------------------------------
 
 
-def _shifted(c: Composition, x: Value, zero_point: Value | None) -> Value:
-    """`x - zero_point` in int32; the zero point broadcasts."""
-    wide = c.cast(x, "i32")
-    return wide if zero_point is None else c.sub(wide, c.cast(zero_point, "i32"))
-
-
 def _of_rows(c: Composition, value: Value | None, matrix: Value) -> Value | None:
     """A scale or zero point of the left matrix: a vector has an element for each row."""
     if value is None or rank_of(value) != 1 or _is_one(value) or rank_of(matrix) < 2:
@@ -100,9 +94,23 @@ def _of_rows(c: Composition, value: Value | None, matrix: Value) -> Value | None
 
 
 def _integer_matmul(node: NodeContext, b: int, zeros: tuple[int, int]) -> Value:
-    c = Composition(node)
-    left = _shifted(c, node.input(0), _of_rows(c, node.optional(zeros[0]), node.input(0)))
-    return c.matmul(left, _shifted(c, node.input(b), node.optional(zeros[1])))
+    """Zero points of more than one axis are subtracted in int32 before."""
+    pairs = [(node.input(x), node.optional(zero)) for x, zero in zip((0, b), zeros, strict=True)]
+    if any(zero is not None and rank_of(zero) > 1 for _, zero in pairs):
+        c = Composition(node)
+        wide = [
+            c.cast(x, "i32") if zero is None else c.sub(c.cast(x, "i32"), c.cast(zero, "i32"))
+            for x, zero in pairs
+        ]
+        return c.matmul(wide[0], wide[1])
+    made = node.make(
+        MatMulInteger,
+        a=node.input(0),
+        b=node.input(b),
+        a_zero_point=node.optional(zeros[0]),
+        b_zero_point=node.optional(zeros[1]),
+    )
+    return made.y
 
 
 @onnx_op("MatMulInteger", since=10)
@@ -138,13 +146,16 @@ def _requantized(
 def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
     """Padding adds cells that equal the zero point."""
     c = Composition(node)
-    rank = node.rank(w)
-    zero = node.optional(zeros[1])
-    if zero is not None and rank_of(zero) == 1:
-        zero = c.reshape(zero, (-1, *[1] * (rank - 1)))
-    data = _shifted(c, node.input(0), _scalar(c, node.optional(zeros[0])))
-    weights = _shifted(c, node.input(w), zero)
-    return node.make(Conv, x=data, w=weights, bias=None, **conv_fields(node, w)).y
+    made = node.make(
+        ConvInteger,
+        x=node.input(0),
+        w=node.input(w),
+        x_zero_point=_scalar(c, node.optional(zeros[0])),
+        w_zero_point=node.optional(zeros[1]),
+        fill=None,
+        **conv_fields(node, w),
+    )
+    return made.y
 
 
 @overload

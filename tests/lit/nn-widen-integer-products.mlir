@@ -1,0 +1,44 @@
+// RUN: opt --passes=nn-widen-integer-products --explain=nn-widen-integer-products %s | filecheck %s
+
+// CHECK-LABEL: module @a_convolution
+// CHECK: %[[X:.*]] = "nn.cast"(%arg0) {to = "i32"}
+// CHECK: %[[ZX:.*]] = "nn.cast"(%arg2) {to = "i32"}
+// CHECK: %[[A:.*]] = "nn.sub"(%[[X]], %[[ZX]])
+// CHECK: %[[W:.*]] = "nn.cast"(%arg1) {to = "i32"}
+// CHECK: %[[ZW:.*]] = "nn.cast"(%arg3) {to = "i32"}
+// CHECK: %[[V:.*]] = "nn.reshape"(%[[ZW]]
+// CHECK: %[[B:.*]] = "nn.sub"(%[[W]], %[[V]])
+// CHECK: "nn.conv"(%[[A]], %[[B]])
+// CHECK-SAME: pads = array<i64: 1, 1, 1, 1>
+// CHECK: // WidenConv fired at node
+module @a_convolution {
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %zx: tensor<ui8>, %zw: tensor<4xi8>) -> tensor<1x4x8x8xi32> {
+    %0 = "nn.conv_integer"(%x, %w, %zx, %zw) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>} : (tensor<1x3x8x8xui8>, tensor<4x3x3x3xi8>, tensor<ui8>, tensor<4xi8>) -> tensor<1x4x8x8xi32> loc("node")
+    return %0 : tensor<1x4x8x8xi32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @rows_and_columns_with_zero_points_of_their_own
+// CHECK: "nn.sub"
+// CHECK: "nn.sub"
+// CHECK: "nn.matmul"
+module @rows_and_columns_with_zero_points_of_their_own {
+  func.func @main(%a: tensor<2x3xui8>, %b: tensor<3x4xi8>, %za: tensor<2xui8>, %zb: tensor<4xi8>) -> tensor<2x4xi32> {
+    %0 = "nn.matmul_integer"(%a, %b, %za, %zb) {transpose_a = false, transpose_b = false, operandSegmentSizes = array<i32: 1, 1, 1, 1>} : (tensor<2x3xui8>, tensor<3x4xi8>, tensor<2xui8>, tensor<4xi8>) -> tensor<2x4xi32>
+    return %0 : tensor<2x4xi32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @padding_that_is_not_the_zero_point_stays
+// CHECK: "nn.conv_integer"
+// CHECK: // WidenConv missed at other: its padding is not its zero point
+module @padding_that_is_not_the_zero_point_stays {
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>) -> tensor<1x4x8x8xi32> {
+    %0 = "nn.conv_integer"(%x, %w, %f) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 0, 0, 1>} : (tensor<1x3x8x8xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x8x8xi32> loc("other")
+    return %0 : tensor<1x4x8x8xi32>
+  }
+}
