@@ -59,6 +59,7 @@ SIZE_OPERANDS: dict[str, frozenset[str]] = {
     "nn.nonzero": frozenset({"count"}),
     "nn.compress": frozenset({"count"}),
     "nn.leading": frozenset({"count"}),
+    "nn.list_boxes": frozenset({"count"}),
     "nn.pow": frozenset({"b"}),
     "nn.resize": frozenset({"sizes"}),
     "nn.max_unpool": frozenset({"shape"}),
@@ -96,7 +97,7 @@ PROLOGUE_OPERANDS: dict[str, tuple[int, ...]] = {
 
 ALONE = frozenset(
     {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.cumsum", "nn.det", "nn.rnn", "nn.gru",
-     "nn.lstm", "nn.nonzero", "nn.compress", "nn.find_unique"}
+     "nn.lstm", "nn.nonzero", "nn.compress", "nn.find_unique", "nn.find_boxes", "nn.list_boxes"}
 )  # fmt: skip
 """Anchors whose kernels end with them: they write their results where data says, or piece by piece."""
 

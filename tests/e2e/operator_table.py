@@ -9,6 +9,7 @@ for x86 with AVX2 but not compiled.
 
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from tests.e2e.onnx_compiled import all_cases
@@ -50,15 +51,23 @@ def kernels(operator: Operator, cases: Sequence[NodeCase]) -> str:
     """The kinds of kernels that cases of the op are made of; empty when none is taken."""
     kinds: set[str] = set()
     own = [c for c in cases if any(_is(node, operator) for node in c.model.graph.node)]
-    for case in own[:: max(1, len(own) // _CASES)]:
-        found = _families(case)
-        if found is None:
-            continue
-        kinds |= {"fallback" if family == "fallback" else "native" for family in found} or {"none"}
+    for _, group in groupby(sorted(own, key=_nodes), key=_nodes):
+        alike = list(group)
+        for case in alike[:: max(1, len(alike) // _CASES)]:
+            found = _families(case)
+            if found is not None:
+                named = {"fallback" if family == "fallback" else "native" for family in found}
+                kinds |= named or {"none"}
+        if kinds:  # larger cases would tell of other operators too
+            break
     if len(kinds) > 1:
         kinds.discard("none")
     text = ", ".join(sorted(kinds, reverse=True))
     return f"{text} (definition)" if text and operator.defined else text
+
+
+def _nodes(case: NodeCase) -> int:
+    return len(case.model.graph.node)
 
 
 def _is(node: object, operator: Operator) -> bool:
@@ -79,7 +88,7 @@ def _families(case: NodeCase) -> set[str] | None:
 
 def page() -> str:
     """The text of the page."""
-    cases = sorted(all_cases(), key=lambda case: len(case.model.graph.node))
+    cases = all_cases()
     rows: list[str] = []
     for operator in operators():
         kind = kernels(operator, cases)

@@ -295,6 +295,19 @@ class Builder:
         self.line("}")
         return [f"{result}#{i}" for i in range(len(init))]
 
+    def repeat(self, start: Index, step: Callable[[Value], tuple[Value | bool, Index]]) -> Value:
+        """`scf.while`: an index that `step` replaces as long as it says so; the last one.
+
+        `step` gives whether to go on, and the next index.
+        """
+        at, after, last = self.name(), self.name(), self.name()
+        self.line(f"{last} = scf.while ({at} = {self.index(start)}) : (index) -> index {{")
+        again, following = step(at)
+        going = self.int_constant(int(again), "i1") if isinstance(again, bool) else again
+        self.line(f"scf.condition({going}) {self.index(following)} : index")
+        self.line(f"}} do {{\n^bb0({after}: index):\nscf.yield {after} : index\n}}")
+        return last
+
     def choose(
         self,
         condition: Value | bool,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from xcompile.compiler.codegen.cpu import attention_elements as _attention
+from xcompile.compiler.codegen.cpu import box_kernels as _boxes
 from xcompile.compiler.codegen.cpu import channel_norm as _channel_norm
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import counted_kernels as _counted
@@ -46,6 +47,7 @@ from xcompile.dialects.kernel import Func
 # importing the modules registers ops and their element functions
 assert (
     _attention
+    and _boxes
     and _channel_norm
     and _contractions
     and _counted
