@@ -1,0 +1,1 @@
+"""Quantization of float models after training: ranges of tensors, and what becomes of weights."""
