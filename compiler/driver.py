@@ -180,7 +180,7 @@ def _artifact(
         prepared_bytes=program.prepared,
         scratch_stride=program.scratch,
         target=request.target.name,
-        features=tuple(sorted(request.target.features)),
+        features=tuple(sorted(request.target.instruction_sets)),
         checks=tuple(_check_texts(program, inputs)),
         provenance={
             "model": module.name,

@@ -7,13 +7,16 @@ Passes, schedules and emitters never ask what a target is called. They ask for f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from xcompile.compiler.support.errors import CompileError
 
 CACHE_LINE = 64
 """Bytes of a cache line of every CPU there is code for."""
+
+PORTABLE = "portable"
+"""The feature of targets whose kernels stand for another machine's; see `Target.portable`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ class Target:
 
     def llvm_features(self) -> str:
         """The features as LLVM's target machine takes them, sorted: "+avx,+avx2,+fma"."""
-        return ",".join(f"+{feature}" for feature in sorted(self.features))
+        return ",".join(f"+{feature}" for feature in sorted(self.instruction_sets))
 
     def llvm_cpu(self) -> str:
         """LLVM's name of the baseline CPU, to which the features are added."""
@@ -67,7 +70,26 @@ class Target:
 
     def runs_on(self, host: Target) -> bool:
         """Whether code for this target runs on the machine that `host` describes."""
-        return self.arch == host.arch and self.features <= host.features
+        return self.arch == host.arch and self.instruction_sets <= host.features
+
+    @property
+    def instruction_sets(self) -> frozenset[str]:
+        """The features that code for this target may use, without those that it expands."""
+        return frozenset(name for name in self.features if not name.startswith(PORTABLE))
+
+    def portable(self, machine: Target) -> Target:
+        """A target whose kernels are this one's, with each instruction written in ordinary vector code of `machine`.
+
+        So any machine runs the kernels of any CPU target, slowly; its feature "portable-dotprod" says that they are
+        written as for machines with dotprod.
+        """
+        stands_for = {f"{PORTABLE}-{name}" for name in self.features}
+        return replace(
+            self,
+            name=f"{self.name}-{PORTABLE}",
+            triple=machine.triple,
+            features=machine.features | stands_for | {PORTABLE},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The target as a JSON object; `from_json` reads it back."""

@@ -8,6 +8,7 @@ from xcompile.compiler.codegen.cpu import math
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.lanes import Lanes
 from xcompile.compiler.codegen.cpu.panels import Panels
+from xcompile.compiler.codegen.cpu.products import FloatProducts
 from xcompile.compiler.codegen.cpu.register_tile import TileColumns, TileRows, sum_products
 from xcompile.compiler.codegen.cpu.shuffles import transpose
 from xcompile.compiler.codegen.cpu.sink import Sink
@@ -252,7 +253,17 @@ class _Group:
         columns = TileColumns(self.packed, 0, self.width, (None,) * len(tops))
         zeros = [m.const(0.0)] * (count * len(tops))
         depth = self.problem.depth
-        sums = sum_products(b, rows, columns, self.lanes, 0, depth, self.schedule.unroll, zeros)
+        sums = sum_products(
+            b,
+            FloatProducts(self.problem.dtype),
+            rows,
+            columns,
+            self.lanes,
+            0,
+            depth,
+            self.schedule.unroll,
+            zeros,
+        )
         tops, cells = list(tops), [(r, v) for r in range(count) for v in self.vectors]
         places = [b.add(key, rows.clamp(b, r)) for r in range(count)]
         # Rows that repeat the last one repeat its mask too: read them all before one is overwritten.
@@ -315,7 +326,9 @@ class _Group:
             left = TileRows(self.v.buffer, start, self.v.column, self.v.row, rows)
             right = TileColumns(self.scores, 0, self.width, (None,) * len(self.vectors))
             unroll = self.schedule.unroll
-            sums = sum_products(b, left, right, self.lanes, 0, size, unroll, sums)
+            sums = sum_products(
+                b, FloatProducts(self.problem.dtype), left, right, self.lanes, 0, size, unroll, sums
+            )
             for (r, v), value in zip(cells, sums, strict=True):
                 b.store(value, self.sums, self._slot(b.add(column, r), v), self.lanes)
 

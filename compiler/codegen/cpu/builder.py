@@ -25,6 +25,11 @@ class Buffer:
     def type(self) -> str:
         return f"memref<?x{self.dtype}>"
 
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.lstrip("bfiu")) // 8
+
 
 def vector_type(lanes: int, dtype: str) -> str:
     """`vector<8xf32>`; with no lanes (0) the scalar type itself."""

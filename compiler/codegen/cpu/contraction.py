@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.dot import dot_products
 from xcompile.compiler.codegen.cpu.panels import Panels
+from xcompile.compiler.codegen.cpu.products import FloatProducts
 from xcompile.compiler.codegen.cpu.register_tile import TileColumns, TileRows, sum_products
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import index_of
@@ -315,6 +316,7 @@ class _Contraction:
         columns = TileColumns(panel.source, panel.base, panel.stride, masks, self.schedule.prefetch)
         sums = sum_products(
             b,
+            FloatProducts(self.problem.dtype),
             self._tile_rows(block, tile),
             columns,
             self.lanes,

@@ -15,6 +15,7 @@ from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.movement import data_index
+from xcompile.compiler.codegen.cpu.products import FloatProducts
 from xcompile.compiler.codegen.cpu.pull import Pull, Source
 from xcompile.compiler.codegen.cpu.register_tile import TileColumns, TileRows, sum_products
 from xcompile.compiler.ir.op import Value as Tensor
@@ -291,6 +292,7 @@ class Layer:
         panel = self._panel_start(number, element)
         sums = sum_products(
             b,
+            FloatProducts(self.problem.dtype),
             TileRows(factor, start, self.stride, 1, tile.count, tile.last),
             TileColumns(self.r, panel, width, (None,) * (width // lanes), self.schedule.prefetch),
             lanes, 0, self.problem.hidden, self.schedule.unroll, starts,

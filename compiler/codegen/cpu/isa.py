@@ -1,0 +1,245 @@
+"""Instructions worth naming: integer multiply-adds that LLVM does not find in ordinary vector code.
+
+Each has three things: the LLVM intrinsic, its meaning in numpy, and a portable expansion into ordinary vector ops. The
+intrinsic is what ships; the expansion lets any host run the kernels of any target in tests.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.shuffles import shuffle
+
+Expansion = Callable[..., Value]
+"""Called with a Builder and the operands' values."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A vector instruction.
+
+    Attributes:
+        name: as assembly calls it.
+        intrinsic: LLVM's name of it.
+        operands: the types of the operands, lanes and element.
+        result: the type of the result.
+        features: alternatives that make it available, each a set of LLVM's feature names.
+        meaning: what it computes, on numpy arrays with signed elements.
+        expansion: writes the same in ops of arith and vector.
+    """
+
+    name: str
+    intrinsic: str
+    operands: tuple[tuple[int, str], ...]
+    result: tuple[int, str]
+    features: tuple[frozenset[str], ...]
+    meaning: Callable[..., np.ndarray] = field(compare=False)
+    expansion: Expansion = field(compare=False)
+
+    def write(self, b: Builder, *operands: Value, portable: bool = False) -> Value:
+        """The instruction, or its expansion."""
+        if portable:
+            return self.expansion(b, *operands)
+        types = ", ".join(vector_type(*t) for t in self.operands)
+        values = ", ".join(operands)
+        result = vector_type(*self.result)
+        return b.op(f'llvm.call_intrinsic "{self.intrinsic}"({values}) : ({types}) -> {result}')
+
+
+# -- meanings -----------------------------------------------------------------------------------------
+
+
+def _wrapped(sums: np.ndarray) -> np.ndarray:
+    """The low 32 bits."""
+    return sums.astype(np.int64).astype(np.int32)
+
+
+def _dot(
+    left: type[np.integer], right: type[np.integer], group: int = 4
+) -> Callable[..., np.ndarray]:
+    def meaning(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        products = a.view(left).astype(np.int64) * b.view(right).astype(np.int64)
+        return _wrapped(sums.astype(np.int64) + products.reshape(-1, group).sum(axis=1))
+
+    return meaning
+
+
+def _pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return _dot(np.int16, np.int16, 2)(np.zeros(len(a) // 2, np.int32), a, b)
+
+
+def _squares(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    rows, columns = a.reshape(2, 8).astype(np.int64), b.reshape(2, 8).astype(np.int64)
+    return _wrapped(sums.astype(np.int64) + (rows @ columns.T).reshape(4))
+
+
+def _long_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a.astype(np.int16) * b.astype(np.int16)
+
+
+def _neighbours(a: np.ndarray) -> np.ndarray:
+    return a.reshape(-1, 2).sum(axis=1, dtype=np.int32)
+
+
+# -- expansions: a lane of 32 bits is taken apart by shifts, which every machine has -------------------
+
+
+def _cast(b: Builder, value: Value, source: tuple[int, str], target: tuple[int, str]) -> Value:
+    return b.op(f"vector.bitcast {value} : {vector_type(*source)} to {vector_type(*target)}")
+
+
+def _part(b: Builder, word: Value, lanes: int, number: int, bits: int, signed: bool) -> Value:
+    """The part `number` of `bits` bits of each lane of 32, extended."""
+    left = 32 - bits * (number + 1)
+    if left:
+        word = b.binary("arith.shli", word, b.int_constant(left, "i32", lanes), lanes, "i32")
+    shift = b.int_constant(32 - bits, "i32", lanes)
+    return b.binary("arith.shrsi" if signed else "arith.shrui", word, shift, lanes, "i32")
+
+
+def _sum_parts(
+    b: Builder, lanes: int, bits: int, signs: tuple[bool, bool], sums: Value | None, *words: Value
+) -> Value:
+    """The sums plus the products of all parts of each lane of two vectors of words."""
+    for number in range(32 // bits):
+        parts = [_part(b, w, lanes, number, bits, s) for w, s in zip(words, signs, strict=True)]
+        product = b.binary("arith.muli", parts[0], parts[1], lanes, "i32")
+        sums = product if sums is None else b.binary("arith.addi", sums, product, lanes, "i32")
+    assert sums is not None
+    return sums
+
+
+def _expand_dot(lanes: int, signs: tuple[bool, bool]) -> Expansion:
+    def expansion(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+        words = [_cast(b, v, (4 * lanes, "i8"), (lanes, "i32")) for v in (x, y)]
+        return _sum_parts(b, lanes, 8, signs, sums, *words)
+
+    return expansion
+
+
+def _expand_pairs(lanes: int) -> Expansion:
+    def expansion(b: Builder, x: Value, y: Value) -> Value:
+        words = [_cast(b, v, (2 * lanes, "i16"), (lanes, "i32")) for v in (x, y)]
+        return _sum_parts(b, lanes, 16, (True, True), None, *words)
+
+    return expansion
+
+
+def _expand_squares(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+    rows, columns = (_cast(b, v, (16, "i8"), (4, "i32")) for v in (x, y))
+    for half in (0, 1):
+        left = shuffle(b, rows, rows, 4, [half, half, 2 + half, 2 + half], "i32")
+        right = shuffle(b, columns, columns, 4, [half, 2 + half, half, 2 + half], "i32")
+        sums = _sum_parts(b, 4, 8, (True, True), sums, left, right)
+    return sums
+
+
+def _expand_long_products(b: Builder, x: Value, y: Value) -> Value:
+    wide = [b.op(f"arith.extsi {v} : vector<8xi8> to vector<8xi16>") for v in (x, y)]
+    return b.binary("arith.muli", wide[0], wide[1], 8, "i16")
+
+
+def _expand_neighbours(b: Builder, x: Value) -> Value:
+    word = _cast(b, x, (8, "i16"), (4, "i32"))
+    low, high = (_part(b, word, 4, number, 16, True) for number in (0, 1))
+    return b.binary("arith.addi", low, high, 4, "i32")
+
+
+# -- the instructions ---------------------------------------------------------------------------------
+
+
+def vpdpbusd(lanes: int) -> Instruction:
+    """x86: to each of 4, 8 or 16 int32 add four products of uint8 and int8; EVEX, or VEX with AVX-VNNI."""
+    narrow = frozenset({"avx512vnni", "avx512vl"}), frozenset({"avxvnni"})
+    return Instruction(
+        "vpdpbusd",
+        f"llvm.x86.avx512.vpdpbusd.{32 * lanes}",
+        ((lanes, "i32"), (4 * lanes, "i8"), (4 * lanes, "i8")),
+        (lanes, "i32"),
+        (frozenset({"avx512vnni"}),) if lanes == 16 else narrow,
+        _dot(np.uint8, np.int8),
+        _expand_dot(lanes, (False, True)),
+    )
+
+
+def vpmaddwd(lanes: int) -> Instruction:
+    """x86: 4, 8 or 16 int32, each the sum of two products of int16."""
+    name, feature = {
+        4: ("llvm.x86.sse2.pmadd.wd", "sse2"),
+        8: ("llvm.x86.avx2.pmadd.wd", "avx2"),
+        16: ("llvm.x86.avx512.pmaddw.d.512", "avx512bw"),
+    }[lanes]
+    return Instruction(
+        "vpmaddwd",
+        name,
+        ((2 * lanes, "i16"), (2 * lanes, "i16")),
+        (lanes, "i32"),
+        (frozenset({feature}),),
+        _pairs,
+        _expand_pairs(lanes),
+    )
+
+
+def _arm_dot(name: str, kind: type[np.integer], signed: bool) -> Instruction:
+    return Instruction(
+        name,
+        f"llvm.aarch64.neon.{name}.v4i32.v16i8",
+        ((4, "i32"), (16, "i8"), (16, "i8")),
+        (4, "i32"),
+        (frozenset({"dotprod"}),),
+        _dot(kind, kind),
+        _expand_dot(4, (signed, signed)),
+    )
+
+
+SDOT = _arm_dot("sdot", np.int8, True)
+"""AArch64: to each of 4 int32 add four products of int8."""
+
+UDOT = _arm_dot("udot", np.uint8, False)
+"""AArch64: to each of 4 int32 add four products of uint8."""
+
+SMMLA = Instruction(
+    "smmla",
+    "llvm.aarch64.neon.smmla.v4i32.v16i8",
+    ((4, "i32"), (16, "i8"), (16, "i8")),
+    (4, "i32"),
+    (frozenset({"i8mm"}),),
+    _squares,
+    _expand_squares,
+)
+"""AArch64: to a 2x2 matrix of int32 add the product of two rows and two columns of eight int8."""
+
+SMULL = Instruction(
+    "smull",
+    "llvm.aarch64.neon.smull.v8i16",
+    ((8, "i8"), (8, "i8")),
+    (8, "i16"),
+    (frozenset({"neon"}),),
+    _long_products,
+    _expand_long_products,
+)
+"""AArch64: 8 products of int8, in int16."""
+
+SADDLP = Instruction(
+    "saddlp",
+    "llvm.aarch64.neon.saddlp.v4i32.v8i16",
+    ((8, "i16"),),
+    (4, "i32"),
+    (frozenset({"neon"}),),
+    _neighbours,
+    _expand_neighbours,
+)
+"""AArch64: sums of two neighbours of int16, in int32; with an addition it becomes `sadalp`."""
+
+INSTRUCTIONS = (
+    *(vpdpbusd(lanes) for lanes in (4, 8, 16)),
+    *(vpmaddwd(lanes) for lanes in (4, 8, 16)),
+    SDOT,
+    UDOT,
+    SMMLA,
+    SMULL,
+    SADDLP,
+)
+"""All instructions there are."""
