@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from xcompile.compiler.target.target import Target
 
-GRAPH_PASSES = ",".join(
+CLEAN_PASSES = ",".join(
     (
         "nn-fold-constants",
         "nn-canonicalize",
@@ -33,6 +33,12 @@ GRAPH_PASSES = ",".join(
         "nn-project-recurrent-inputs",
         "nn-split-reduction",
         "nn-rows-to-images",
+    )
+)
+"""What makes a graph simple: constants folded, patterns of many ops recognised, batch normalization gone."""
+
+FINISH_PASSES = ",".join(
+    (
         "nn-widen-integer-products",
         "nn-decompose-quantize",
         "nn-fold-constants",
@@ -41,15 +47,21 @@ GRAPH_PASSES = ",".join(
         "dce",
     )
 )
+"""What writes the ops that are left as those that there are kernels for, quantization as arithmetic."""
+
+GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 """What every target does to a graph before its own passes."""
 
 PIPELINES: Mapping[str, str] = {
-    "graph": GRAPH_PASSES,
-    "cpu": "@graph,nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,kernel-form",
+    "clean": CLEAN_PASSES,
+    "finish": FINISH_PASSES,
+    "graph": "@clean,@finish",
+    "kernels": "nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,kernel-form",
+    "cpu": "@graph,@kernels",
 }
 """What `@name` stands for in pipeline text."""
 
 
-def default_pipeline(target: Target) -> str:
-    """The pipeline text of a target."""
-    return "@cpu"
+def default_pipeline(target: Target, precision: str = "fp32") -> str:
+    """The pipeline text of a target and a precision."""
+    return "@cpu" if precision == "fp32" else f"@cpu-{precision}"

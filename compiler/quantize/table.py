@@ -1,0 +1,152 @@
+"""The calibration table: what samples have shown of a model's tensors, as readable JSON."""
+
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from xcompile.compiler.quantize.observers import Range
+from xcompile.compiler.support.errors import CompileError
+
+_FORMAT, _VERSION = "xcompile calibration table", 1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of a tensor.
+
+    Attributes:
+        range: the numbers that it is quantized for.
+        means: of its channels; empty where nobody asks for them.
+    """
+
+    range: Range
+    means: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class CalibrationTable:
+    """The ranges of a model's tensors.
+
+    Attributes:
+        model: the model's name.
+        digest: of the model's weights and interface (`names.digest_of`): the table serves no other model.
+        observer: how the ranges were chosen.
+        samples: how many there were.
+        tensors: by the model's names of them (`names.tensor_names`).
+        keep_float: globs of nodes that stay in floating point.
+    """
+
+    model: str
+    digest: str
+    observer: str
+    samples: int
+    tensors: Mapping[str, Observed] = field(default_factory=dict[str, Observed])
+    keep_float: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """The table as JSON, a line a tensor; `from_text` reads it."""
+        head = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "model": self.model,
+            "digest": self.digest,
+            "observer": self.observer,
+            "samples": self.samples,
+            "keep_float": list(self.keep_float),
+        }
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+        tensors = [f"    {json.dumps(n)}: {_text_of(seen)}" for n, seen in self.tensors.items()]
+        body = ",\n".join(tensors)
+        return "\n".join(["{", *lines, '  "tensors": {', body, "  }", "}", ""])
+
+    @classmethod
+    def from_text(cls, text: str, *, source: str = "the calibration table") -> Self:
+        """Read a table.
+
+        Args:
+            text: JSON.
+            source: what errors call it.
+
+        Raises:
+            CompileError: XC6009, it is not a calibration table, or a range is not one.
+        """
+        try:
+            fields = json.loads(text)
+            if fields["format"] != _FORMAT or fields["version"] != _VERSION:
+                raise ValueError(f"it is not a {_FORMAT} of version {_VERSION}")
+            return cls(
+                model=_string(fields["model"]),
+                digest=_string(fields["digest"]),
+                observer=_string(fields["observer"]),
+                samples=int(fields["samples"]),
+                tensors={_string(n): _observed(n, seen) for n, seen in fields["tensors"].items()},
+                keep_float=tuple(_string(glob) for glob in fields["keep_float"]),
+            )
+        except KeyError as error:
+            raise CompileError("XC6009", f"{source} cannot be used: {error} is missing") from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CompileError("XC6009", f"{source} cannot be used: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the table of a file.
+
+        Raises:
+            CompileError: XC6009, the file cannot be read or holds no table.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise CompileError("XC6009", f"the calibration table {path}: {why}") from error
+        return cls.from_text(text, source=f"the calibration table {path}")
+
+    def save(self, path: Path) -> None:
+        """Write the table; the file appears whole or stays as it was.
+
+        Raises:
+            CompileError: XC6009, it cannot be written.
+        """
+        write_whole(path, self.to_text().encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or stays as it was.
+
+    Raises:
+        CompileError: XC6009, it cannot be written.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".xcompile-", dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            made.write_bytes(data)
+            made.replace(path)
+    except OSError as error:
+        raise CompileError("XC6009", f"{path} cannot be written: {error.strerror}") from error
+
+
+def _text_of(seen: Observed) -> str:
+    fields: dict[str, Any] = {"low": seen.range.low, "high": seen.range.high}
+    if seen.means:
+        fields["means"] = [float(f"{mean:.9g}") for mean in seen.means]
+    return json.dumps(fields)
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _observed(name: str, fields: Mapping[str, Any]) -> Observed:
+    low, high = float(fields["low"]), float(fields["high"])
+    if not -math.inf < low <= 0 <= high < math.inf:
+        raise ValueError(f"the range of '{name}' goes from {low} to {high}; 0 lies in every range")
+    means: Sequence[Any] = fields.get("means", ())
+    if not all(math.isfinite(float(mean)) for mean in means):
+        raise ValueError(f"a mean of '{name}' is not finite")
+    return Observed(Range(low, high), tuple(float(mean) for mean in means))
