@@ -38,6 +38,7 @@ def compile(
     progress: Progress | None = None,
     pool: "WorkerPool | None" = None,
     fallback: str | None = None,
+    overridable: str | Sequence[str] = (),
 ) -> CompiledModel:
     """Compile a model.
 
@@ -59,6 +60,9 @@ def compile(
         pool: worker processes to use and to leave running, for those who compile many models.
         fallback: "onnxruntime" runs the ops that are not supported, exactly these, if it is installed; `report()` of
             the model says which they are, and it cannot be saved.
+        overridable: inputs (or one) that have an initializer and that a run may replace; they come behind the other
+            inputs, and what a run leaves out is the initializer. By default initializers are constants, which is what
+            weights are packed and folded as.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -69,8 +73,10 @@ def compile(
     check_callbacks(progress, pool)
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
-        options=options,
+        options=options, overridable=overridable,
     )  # fmt: skip
+    if fallback is not None and request.overridable:
+        raise CompileError("XC6005", "a fallback and overridable inputs do not go together")
     if fallback not in (None, "onnxruntime"):
         raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
 
@@ -101,6 +107,7 @@ def make_request(
     explain: str | Sequence[str] = (),
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
+    overridable: str | Sequence[str] = (),
 ) -> tuple[Request, int | None]:
     """What the arguments of `compile` ask for, and on how many threads.
 
@@ -131,6 +138,7 @@ def make_request(
         load=tuple(str(file.resolve()) for file in files),
         prefix=prefix,
         options=given,
+        overridable=tuple(_listed(overridable, (str,), "XC6005", "names of inputs")),
     )
     return made, most
 
@@ -159,7 +167,7 @@ def _make(
             foreign.warn()
         for path in request.load:
             load_plugin(Path(path))
-        module = import_onnx(model)
+        module = import_onnx(model, overridable=request.overridable)
         artifact, jobs = plan_module(module, request, progress)
         external = facts_of(module.external)
         said = [f"{n}: {why}" for n, why in bound.items() if request.explain & {n, "*"}]

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.cache import ObjectCache
@@ -36,7 +38,7 @@ from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.shapes import refine_types
-from xcompile.runtime.abi import Manifest, TensorSpec
+from xcompile.runtime.abi import ALIGNMENT, Default, Manifest, TensorSpec
 from xcompile.runtime.errors import shorten
 
 assert _passes.PASSES
@@ -167,6 +169,7 @@ def _artifact(
     context: PassContext,
 ) -> Artifact:
     program, (inputs, dtypes) = built.program, signature
+    weights, defaults = _with_defaults(module, built.weights)
     outputs = [
         TensorSpec(name, dtype, tuple(str(d) for d in shape))
         for name, dtype, shape in zip(module.output_names(), dtypes, program.outputs, strict=True)
@@ -176,12 +179,13 @@ def _artifact(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         table_slots=len(program.table),
-        weights_bytes=len(built.weights),
+        weights_bytes=len(weights),
         prepared_bytes=program.prepared,
         scratch_stride=program.scratch,
         target=request.target.name,
         features=tuple(sorted(request.target.instruction_sets)),
         checks=tuple(_check_texts(program, inputs)),
+        defaults=defaults,
         provenance={
             "model": module.name,
             "pipeline": str(resolved_pipeline(request)),
@@ -194,12 +198,23 @@ def _artifact(
     return Artifact(
         manifest,
         {},
-        built.weights,
+        weights,
         program,
         request.target.arch,
         kernels={s: KernelFacts(p.family, str(p.schedule)) for s, p in built.plans.items()},
         explanations=tuple(dict.fromkeys(_explanations(context))),  # each line once
     )
+
+
+def _with_defaults(module: Module, weights: bytes) -> tuple[bytes, tuple[Default, ...]]:
+    """The weights with what inputs are that a run may leave out behind them, and where these lie."""
+    parts, size, defaults = [weights], len(weights), list[Default]()
+    for name, array in module.defaults.items():
+        gap = -size % ALIGNMENT
+        defaults.append(Default(name, size + gap, array.shape))
+        parts += [bytes(gap), np.ascontiguousarray(array).tobytes()]
+        size += gap + array.nbytes
+    return b"".join(parts), tuple(defaults)
 
 
 def _check_texts(program: Program, inputs: list[TensorSpec]) -> Iterator[str]:

@@ -141,6 +141,7 @@ def _payload(model: Any, request: Request, folder: Path) -> dict[str, Any]:
         "passes": request.passes,
         "prefix": request.prefix,
         "explain": sorted(request.explain),
+        "overridable": list(request.overridable),
         "load": list(request.load),
         "verify": {o.name: request.options[o] for o in (VERIFY_EACH, VERIFY_NUMERICS)},
     }
@@ -211,13 +212,15 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         prefix=payload["prefix"],
         explain=frozenset(payload["explain"]),
         load=tuple(payload["load"]),
+        overridable=tuple(payload["overridable"]),
         options=Options(payload["verify"]),
         instruments=(Follow(folder),),
     )
     with following(folder) as printed:
         if payload["foreign"]:
             _import(Foreign(**payload["foreign"]))
-        module = import_onnx(payload["model"] or (folder / "model").read_bytes())
+        source = payload["model"] or (folder / "model").read_bytes()
+        module = import_onnx(source, overridable=request.overridable)
         artifact, jobs = plan_module(module, request)
     (folder / "weights").write_bytes(artifact.weights)
     return {

@@ -31,6 +31,7 @@ class Request:
         explain: passes that should say why they did not fire.
         load: Python files that add passes; workers load them too.
         options: everything else.
+        overridable: inputs with an initializer that a run may replace.
         instruments: who watches the passes, besides verification.
     """
 
@@ -41,6 +42,7 @@ class Request:
     explain: frozenset[str] = frozenset()
     load: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
+    overridable: tuple[str, ...] = ()
     instruments: tuple["Instrument", ...] = ()
 
     def key(self) -> str | None:
@@ -65,6 +67,7 @@ class Request:
             "extensions": extensions,
             "load": plugins,
             "options": self.options.code_key(),
+            "overridable": sorted(self.overridable),
             "passes": self.passes,
             "pipeline": self.pipeline,
             "prefix": self.prefix,

@@ -116,6 +116,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class Default:
+    """What an input is when a run leaves it out.
+
+    Attributes:
+        input: the input's name.
+        offset: where its elements lie in the weights, in bytes: a multiple of `ALIGNMENT`.
+        shape: its sizes.
+    """
+
+    input: str
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a caller must know of a compiled model; a library carries it as JSON.
 
@@ -130,6 +145,7 @@ class Manifest:
         target: the target the code was compiled for.
         features: CPU features the code uses, by LLVM's names.
         checks: what it means that check i fails.
+        defaults: the inputs that a run may leave out, the last ones.
         provenance: versions and options that made this, for people and reports.
         abi: the version of this contract.
     """
@@ -144,8 +160,14 @@ class Manifest:
     target: str = ""
     features: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    defaults: tuple[Default, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=lambda: cast("Mapping[str, str]", {}))
     abi: int = ABI_VERSION
+
+    @property
+    def required(self) -> tuple[TensorSpec, ...]:
+        """The inputs that every run needs."""
+        return self.inputs[: len(self.inputs) - len(self.defaults)]
 
     def to_json(self) -> str:
         """The manifest as JSON, the same text for equal manifests."""
@@ -250,8 +272,10 @@ def _manifest(value: dict[str, Any]) -> Manifest:
         target=_text(value["target"], "target", 256),
         features=_feature_names(value["features"]),
         checks=_list(value["checks"], "checks", _MAX_LIST, lambda v, w: _text(v, w, 4096)),
+        defaults=_list(value["defaults"], "defaults", MAX_TENSORS, _default),
         provenance=_texts_by_name(value["provenance"], "provenance"),
     )
+    _check_defaults(manifest)
     if manifest.table_slots < 1 + sum(spec.rank for spec in manifest.outputs):
         raise _refuse("table_slots has no room for the sizes of the outputs")
     return manifest
@@ -273,6 +297,30 @@ def _spec(value: object, what: str) -> TensorSpec:
         raise _refuse(f"unknown dtype '{dtype}' in {what}")
     dims = _list(entry["dims"], f"dims in {what}", MAX_RANK, _dim)
     return TensorSpec(_text(entry["name"], f"name in {what}", MAX_NAME), dtype, dims)
+
+
+def _default(value: object, what: str) -> Default:
+    entry = _object(value, what)
+    if entry.keys() != {"input", "offset", "shape"}:
+        raise _refuse(f"an entry of {what} has wrong keys")
+    offset = _integer(entry["offset"], f"offset in {what}", _MAX_BYTES)
+    shape = _list(
+        entry["shape"], f"shape in {what}", MAX_RANK, lambda v, w: _integer(v, w, _MAX_BYTES)
+    )
+    return Default(_text(entry["input"], f"input in {what}", MAX_NAME), offset, shape)
+
+
+def _check_defaults(manifest: Manifest) -> None:
+    """Defaults are of the last inputs, and lie within the weights."""
+    last = manifest.inputs[len(manifest.required) :]
+    if [d.input for d in manifest.defaults] != [spec.name for spec in last]:
+        raise _refuse("defaults are not those of the last inputs")
+    for default, spec in zip(manifest.defaults, last, strict=True):
+        size = max(1, (DTYPE_CODES[spec.dtype] & 0xFF) // 8) if spec.dtype != "bool" else 1
+        for dim in default.shape:
+            size *= dim
+        if default.offset % ALIGNMENT or default.offset + size > manifest.weights_bytes:
+            raise _refuse("a default does not lie in the weights")
 
 
 def _dim(value: object, what: str) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Never, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from xcompile.runtime.abi import (
     ALIGNMENT,
     MAX_THREADS,
     Context,
+    Default,
     InitFunction,
     Manifest,
     PrepareFunction,
@@ -138,6 +140,12 @@ class Executable:
         self._run = RunFunction(entry.run)
         self._weights_address, self._weights = _aligned_weights(weights, manifest.weights_bytes)
         self._prepared = AlignedMemory(manifest.prepared_bytes)
+        self._defaults = {
+            default.input: self._default(port, default)
+            for default, port in zip(
+                manifest.defaults, self._inputs[len(manifest.required) :], strict=True
+            )
+        }
         self._scratch_bytes = self.threads * round_up(manifest.scratch_stride)
         self._plans: dict[tuple[Shape, ...], _Plan] = {}
         self._uses = 0
@@ -169,8 +177,8 @@ class Executable:
         """Runs the model.
 
         Args:
-            inputs: arrays by name, or in order. Contiguous ones are read in place, see `Port.readable`. They
-                must not change during the run.
+            inputs: arrays by name, or in order; those that have a default may be left out. Contiguous ones are
+                read in place, see `Port.readable`. They must not change during the run.
             outputs: arrays to write into, by name (not named: a new one is made) or all in order. They are
                 writable, C-contiguous, of the exact shape, and overlap neither inputs nor each other. One whose
                 shape depends on data must have the shape that comes out.
@@ -184,7 +192,7 @@ class Executable:
         Raises:
             RuntimeModelError: XC5001 to XC5007; nothing has been written unless the run itself failed.
         """
-        values = _in_order(inputs, self._input_names)
+        values = _in_order(inputs, self._input_names, self._defaults)
         if len(values) != len(self._inputs):
             raise _wrong_count(len(values), self._input_names)
         arrays: list[AnyArray] = []
@@ -230,7 +238,8 @@ class Executable:
         return dict(zip(self._output_names, plan.output_shapes, strict=True))
 
     def _shape_key(self, shapes: Shapes) -> tuple[Shape, ...]:
-        given = _in_order(shapes, self._input_names)
+        defaults = {default.input: default.shape for default in self.manifest.defaults}
+        given = _in_order(shapes, self._input_names, defaults)
         try:
             return tuple(tuple(operator.index(dim) for dim in shape) for shape in given)
         except TypeError as error:
@@ -402,6 +411,12 @@ class Executable:
                 ctypes.memmove(address_of(array), source, array.nbytes)
             results[position] = array
 
+    def _default(self, port: Port, default: Default) -> AnyArray:
+        """The default of an input, in the weights."""
+        size = port.byte_count(default.shape)
+        memory = (ctypes.c_char * size).from_address(self._weights_address + default.offset)
+        return np.frombuffer(memoryview(memory), port.dtype).reshape(default.shape)
+
     def _context(self) -> Context:
         return Context(
             size=ctypes.sizeof(Context),
@@ -440,8 +455,14 @@ def _completed(shape: Shape, array: object) -> Shape:
     return tuple(a if d < 0 else d for a, d in zip(cast("Shape", own), shape, strict=True))
 
 
-def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
+def _in_order(
+    values: Arrays, names: list[str], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Sequence[Any]:
+    """Values in the order of the names; `defaults`, of the last names, stand for those that are not given."""
     if isinstance(values, list | tuple):
+        missing = names[len(values) :]
+        if defaults and len(missing) <= len(defaults):
+            return [*values, *(defaults[name] for name in missing)]
         return values
     if not isinstance(values, Mapping):
         raise RuntimeModelError(
@@ -449,6 +470,8 @@ def _in_order(values: Arrays, names: list[str]) -> Sequence[Any]:
             f"expected a mapping by name or a list, got {shorten(type(values).__name__)}",
             help=f"run({{'{shorten(names[0])}': array}}) or run([array])" if names else None,
         )
+    if defaults:
+        values = {**defaults, **values}
     try:
         if len(values) == len(names):
             return [values[name] for name in names]

@@ -67,7 +67,9 @@ def bench(
         executable, artifact = compiled.executable, compiled.artifact
     if report and artifact is None:
         raise CompileError("XC6006", "--report needs the ONNX model, not a library")
-    arrays = random_inputs(executable.inputs, read_inputs(inputs or (), executable.inputs))
+    arrays = random_inputs(
+        executable.manifest.required, read_inputs(inputs or (), executable.inputs)
+    )
     calls: dict[str, Call] = {"xcompile": lambda: executable.run(arrays)}
     if against is not None:
         calls[against] = _other_engine(against, reference or model, arrays, executable.threads)

@@ -37,6 +37,7 @@ def compile_command(
     jobs: options.Jobs = None,
     cache: options.Cache = None,
     fallback: options.Fallback = None,
+    overridable: options.Overridable = None,
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -45,7 +46,7 @@ def compile_command(
     """Compile a model into a shared library."""
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
-        verify_numerics, fallback,
+        verify_numerics, fallback, overridable or (),
     )  # fmt: skip
     start = time.perf_counter()
     made = compilation.compile(model)

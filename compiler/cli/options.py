@@ -62,6 +62,13 @@ Fallback = Annotated[
         help="Who runs the ops that are not supported; such a model cannot be saved.",
     ),
 ]
+Overridable = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="An input with an initializer that a run may replace; it is a constant otherwise.",
+    ),
+]
 Jobs = Annotated[int | None, typer.Option(help="Processes that compile kernels.")]
 Cache = Annotated[
     Path | None, typer.Option(help="The folder that keeps compiled kernels between runs.")
@@ -84,6 +91,7 @@ class Compilation:
     prefix: str = "model"
     verify_numerics: bool = False
     fallback: str | None = None
+    overridable: Sequence[str] = ()
 
     def edits(self) -> str:
         """The edits of the pipeline, `winograd` included."""
@@ -107,6 +115,7 @@ class Compilation:
             "load": self.load,
             "explain": self.explain,
             "prefix": self.prefix,
+            "overridable": self.overridable,
             "options": {name: value for name, value in given.items() if value is not None},
         }
 

@@ -44,7 +44,9 @@ def profile(
     )  # fmt: skip
     compiled = compilation.compile(model)
     executable = compiled.executable
-    arrays = random_inputs(executable.inputs, read_inputs(inputs or (), executable.inputs))
+    arrays = random_inputs(
+        executable.manifest.required, read_inputs(inputs or (), executable.inputs)
+    )
     found = measure(compiled.artifact, arrays, threads=executable.threads, repeats=repeats)
     print(found.table(peak_here(executable.threads)))
     if trace is not None:

@@ -81,7 +81,7 @@ def compare(
     for path in request.load:
         load_plugin(Path(path))
     named = _Named()
-    module = import_onnx(model, observe=named.observe)
+    module = import_onnx(model, observe=named.observe, overridable=request.overridable)
     with ExitStack() as stack:
         stack.enter_context(module.context)
         stack.enter_context(ir.Location.unknown())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
@@ -20,6 +21,7 @@ class Module:
         weights: the store that its constants refer to.
         name: the model's name, for reports.
         external: the files that weights were read from, by their place in the model's folder.
+        defaults: what inputs are that a run may leave out, by name.
     """
 
     module: ir.Module
@@ -28,6 +30,7 @@ class Module:
     external: Mapping[str, memoryview | bytes] = field(
         default_factory=dict[str, memoryview | bytes]
     )
+    defaults: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _graveyard: Graveyard | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

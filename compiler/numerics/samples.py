@@ -19,7 +19,7 @@ LARGER_SIZES = (16, 64, 320)
 def sample_inputs(
     module: Module, *, sizes: Mapping[str, int] | None = None, seed: int = 0
 ) -> list[np.ndarray]:
-    """Arguments for `@main`: standard normal floats, integers of 0 and 1.
+    """Arguments for `@main`: standard normal floats, integers of 0 and 1; defaults where there are some.
 
     Args:
         module: a module of the nn level.
@@ -29,9 +29,18 @@ def sample_inputs(
     random = np.random.default_rng(seed)
     arrays: list[np.ndarray] = []
     arguments = module.main.regions[0].blocks[0].arguments
-    for argument, dims in zip(arguments, module.input_shapes(), strict=True):
-        names = {name: DEFAULT_SIZE for d in dims for name in symbols_of(d)}
-        shape = [evaluate(d, {**names, **(sizes or {})}) for d in dims]
+    inputs = dict(zip(module.input_names(), module.input_shapes(), strict=True))
+    known = {
+        str(d): size
+        for name, array in module.defaults.items()
+        for d, size in zip(inputs[name], array.shape, strict=True)
+    } | dict(sizes or {})
+    for argument, (name, dims) in zip(arguments, inputs.items(), strict=True):
+        names = {symbol: DEFAULT_SIZE for d in dims for symbol in symbols_of(d)}
+        shape = tuple(evaluate(d, {**names, **known}) for d in dims)
+        if name in module.defaults and module.defaults[name].shape == shape:
+            arrays.append(module.defaults[name])
+            continue
         dtype = dtype_of(argument)
         numbers = random.standard_normal(shape) if is_float(dtype) else random.integers(0, 2, shape)
         arrays.append(np.asarray(numbers).astype(DTYPES[dtype]))

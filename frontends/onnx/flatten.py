@@ -8,12 +8,14 @@ import heapq
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import onnx
 
 from xcompile.compiler.support.errors import CompileError
 from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, Subgraph
 from xcompile.frontends.onnx.reader import canonical_domain, opsets
+from xcompile.runtime.errors import shorten
 
 MAX_INLINED = 1_000_000
 """Nodes and their inputs and outputs that inlining may make; functions that call each other twice make
@@ -21,26 +23,31 @@ exponentially many.
 """
 
 
-def flatten(model: onnx.ModelProto) -> Graph:
+def flatten(model: onnx.ModelProto, overridable: Sequence[str] = ()) -> Graph:
     """The flat graph of a model.
 
-    A graph input with an initializer of the same name is a constant: its default is its value.
+    A graph input with an initializer of the same name is a constant, its default its value, unless it is one of those
+    that are `overridable`: these come behind the other inputs.
 
     Raises:
-        CompileError: XC1007 versions, XC1008 undefined or repeated names, XC1009 cycles, XC1010
-            repeated attributes, XC1013 recursive functions or too many nodes.
+        CompileError: XC6005 there is no such input, XC1007 versions, XC1008 undefined or repeated names, XC1009 cycles,
+            XC1010 repeated attributes, XC1013 recursive functions or too many nodes.
     """
     graph = Graph()
     scope: _Scope = ChainMap()
     proto = model.graph
-    _define_initializers(graph, scope, proto)
+    chosen = _overridable(proto, overridable)
+    _define_initializers(graph, scope, proto, apart=chosen)
     seen: set[str] = set()
     for info in proto.input:
         if info.name in seen:
             raise CompileError("XC1008", f"the model has two inputs with the name '{info.name}'")
         seen.add(info.name)
-        if info.name not in scope:
+        if info.name not in scope and info.name not in chosen:
             graph.inputs.append((_define(graph, scope, info.name, "input"), info))
+    for name, (tensor, info) in chosen.items():
+        graph.defaults[name] = tensor
+        graph.inputs.append((_define(graph, scope, name, "input"), info))
     _Inliner(model, graph).run(scope)
     for info in proto.output:
         if info.name not in scope:
@@ -65,11 +72,33 @@ def _define(graph: Graph, scope: _Scope, name: str, what: str, node: str | None 
     return scope[name]
 
 
+_Default = tuple[onnx.TensorProto, onnx.ValueInfoProto]
+
+
+def _overridable(proto: onnx.GraphProto, names: Sequence[str]) -> dict[str, _Default]:
+    """The initializers that runs may replace, with their declarations as inputs, in the model's order."""
+    tensors = {tensor.name: tensor for tensor in proto.initializer}
+    found = {i.name: (tensors[i.name], i) for i in proto.input if i.name in tensors}
+    unknown = next((name for name in names if name not in found), None)
+    if unknown is not None:
+        raise CompileError(
+            "XC6005", f"'{unknown}' is no input with an initializer",
+            help=f"these are {shorten(', '.join(found), 200)}" if found else "the model has none",
+        )  # fmt: skip
+    return {name: default for name, default in found.items() if name in names}
+
+
 def _define_initializers(
-    graph: Graph, scope: _Scope, proto: onnx.GraphProto, node: str | None = None
+    graph: Graph,
+    scope: _Scope,
+    proto: onnx.GraphProto,
+    node: str | None = None,
+    apart: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     for tensor in (*proto.initializer, *proto.sparse_initializer):
         name = tensor.name if isinstance(tensor, onnx.TensorProto) else tensor.values.name
+        if name in apart:
+            continue
         graph.initializers[_define(graph, scope, name, "initializer", node)] = tensor
 
 

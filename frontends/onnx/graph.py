@@ -78,7 +78,8 @@ class Graph:
 
     Attributes:
         nodes: in executable order.
-        inputs: the model's inputs that have no initializer: value and declaration.
+        inputs: the model's inputs, without those that are constants: value and declaration.
+        defaults: the messages of what those inputs are that a run may leave out, by name.
         initializers: the constants' messages by value.
         outputs: value and name.
         names: the model's name of each value.
@@ -86,6 +87,7 @@ class Graph:
 
     nodes: list[Node] = field(default_factory=list)
     inputs: list[tuple[int, onnx.ValueInfoProto]] = field(default_factory=list)
+    defaults: dict[str, onnx.TensorProto] = field(default_factory=dict)
     initializers: dict[int, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
     outputs: list[tuple[int, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)

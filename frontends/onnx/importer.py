@@ -2,7 +2,7 @@
 
     module = import_onnx("model.onnx")
 
-`@main` takes the model's inputs in order (those without an initializer) and returns its outputs.
+`@main` takes the model's inputs in order (those without an initializer first) and returns its outputs.
 The module carries the names that MLIR has no place for:
 
     xc.inputs     = ["ids", "mask"]
@@ -17,7 +17,7 @@ import itertools
 import keyword
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx
 
@@ -35,7 +35,7 @@ from xcompile.frontends.onnx.reader import read_model
 from xcompile.frontends.onnx.registry import close_names, load_converters
 from xcompile.frontends.onnx.schemas import check_node
 from xcompile.frontends.onnx.scope import Scope
-from xcompile.frontends.onnx.tensors import dtype_name, element_count
+from xcompile.frontends.onnx.tensors import dtype_name, element_count, to_array
 from xcompile.frontends.onnx.values import Values
 from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
 
@@ -52,6 +52,7 @@ def import_onnx(
     name: str | None = None,
     context: ir.Context | None = None,  # noqa: TID251 (only a type)
     observe: Observe | None = None,
+    overridable: Sequence[str] = (),
 ) -> Module:
     """Import a model.
 
@@ -61,6 +62,8 @@ def import_onnx(
         name: the model's name for reports; the file's or the graph's when None.
         context: where to make the module, from `compiler.ir.context`; a new one when None.
         observe: told each tensor that a node gives, and its value.
+        overridable: inputs with an initializer that are inputs nevertheless, behind the others; `Module.defaults` has
+            their initializers. By default these are constants.
 
     Raises:
         CompileError: XC1xxx when the model cannot be read or uses what is not supported (all
@@ -68,7 +71,7 @@ def import_onnx(
     """
     read = read_model(source)
     load_converters()
-    graph = flatten(read.model)
+    graph = flatten(read.model, overridable)
     _check_supported(graph)
     for node in graph.all_nodes():
         check_node(node)
@@ -76,6 +79,10 @@ def import_onnx(
         module = Module(ir.Module.create(), name=name or read.name)
         external = ExternalData(read.folder)
         _Importer(graph, module, external, observe).run()
+        module.defaults = {
+            name: to_array(tensor, external, f"the initializer '{name}'")
+            for name, tensor in graph.defaults.items()
+        }
         module.external = external.files()
     return module
 

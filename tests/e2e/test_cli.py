@@ -279,7 +279,7 @@ def test_debug_shows_the_traceback_too(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_fault_of_the_compiler_is_one_line_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("xcompile.frontends.onnx.importer.import_onnx", lambda _: 1 / 0)
+    monkeypatch.setattr("xcompile.frontends.onnx.importer.import_onnx", lambda *_, **__: 1 / 0)
     assert failure(capsys, DIGITS, "--cache", tmp_path) == (
         "internal error: ZeroDivisionError: division by zero (help: --debug shows where)"
     )
@@ -610,7 +610,7 @@ def _children(pid: int) -> list[int]:
 def test_ctrl_c_at_any_moment_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xcompile.frontends.onnx.importer.import_onnx", interrupt)
@@ -626,7 +626,7 @@ from xcompile.frontends.onnx import importer
 
 class Object: pass
 
-def import_onnx(_):
+def import_onnx(*_, **__):
     dying = Object()
     kept = weakref.ref(dying, lambda _: signal.raise_signal(signal.SIGINT))
     del dying
