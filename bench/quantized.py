@@ -1,0 +1,99 @@
+"""Quantized models against other engines: the same file for all, each in its default mode, in one interleaved run.
+
+    python -m bench.quantized [NAME ...] [--threads 1] [--rounds 15] [--record FILE]
+
+The models are those of the corpus in 32 bits, quantized by onnxruntime's own tool: explicit QuantizeLinear and
+DequantizeLinear, uint8 activations, int8 weights for each output channel, ranges from three inputs. Ours is printed
+beside the peers, with the figure of the float model.
+"""
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import corpus
+from bench.entries import ENTRIES
+from bench.models import QUIET, compare
+from bench.peers import onnxruntime_runner, openvino_runner, xcompile_runner
+
+NAMES = ("resnet50", "squeezenet", "pp-ocr-rec", "minilm")
+
+
+def quantized(name: str) -> Path:
+    """The path of a corpus model with Q/DQ pairs, which is made when it is not there."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Samples(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left: list[Mapping[str, np.ndarray]] = [ENTRIES[name](size) for size in (1, 2, 3)]
+
+        def get_next(self) -> Any:
+            return self.left.pop() if self.left else None
+
+    path = corpus.folder() / f"{name}-qdq.onnx"
+    if not path.exists():
+        prepared = path.with_suffix(f".{os.getpid()}.prepared")
+        part = path.with_suffix(f".{os.getpid()}")
+        quant_pre_process(str(corpus.model(name)), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(part),
+            Samples(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
+        prepared.unlink()
+        part.replace(path)
+    return path
+
+
+def main() -> None:
+    """Compare the engines on each model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", default=list(NAMES))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--noisy", action="store_true", help="count every round, also on a busy machine"
+    )
+    parser.add_argument("--record", type=Path)
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in arguments.names:
+        feeds, threads = ENTRIES[name](1), arguments.threads
+        runners = {
+            "xcompile": xcompile_runner(quantized(name), feeds, threads),
+            "onnxruntime": onnxruntime_runner(quantized(name), feeds, threads),
+            "openvino": openvino_runner(quantized(name), feeds, threads),
+            "xcompile float": xcompile_runner(corpus.model(name), feeds, threads),
+        }
+        quiet = 1.0 if arguments.noisy else QUIET
+        times, dropped = compare(runners, arguments.rounds, quiet=quiet)
+        medians = {engine: 1e3 * float(np.median(found)) for engine, found in times.items()}
+        ratio = medians["xcompile"] / min(medians["onnxruntime"], medians["openvino"])
+        shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items())
+        print(f"{name} threads {threads}: {shown} | ours / best other {ratio:.2f}", flush=True)
+        rows.append({"model": name, "ms": medians, "ratio": ratio, "dropped": dropped})
+    if arguments.record:
+        machine = {"machine": platform.machine(), "cpus": os.cpu_count()}
+        arguments.record.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
