@@ -4,8 +4,9 @@ Two ways to compute one:
 
 - "tile": registers hold `rows` rows of C times `vectors` vectors along n. A is read in place, an element at a time; B
   comes as *panels* [k][vectors · V], which were packed at compile time ("packed"), are packed by each thread while it
-  runs ("pack"), or are rows of B as it lies in memory ("direct"). K is cut into blocks whose partial sums wait in
-  scratch memory, so that a panel's block stays in the first-level cache while all rows of a block pass by.
+  runs ("pack"), or are rows of B as it lies in memory ("direct"). K is cut into blocks whose sums are added to those
+  that wait in scratch memory: a panel's block stays in the first-level cache while all rows of a block pass by, and
+  short sums round less than long ones.
 - "dot": for n = 1 and rows of A that are contiguous along k: lanes run along k.
 """
 
@@ -16,7 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
+from xcompile.compiler.schedule.schedule import (
+    LONGEST_SUM,
+    UNITS_A_CORE,
+    ScheduleError,
+    TargetNumbers,
+)
 from xcompile.compiler.schedule.window import Size, resolve
 
 Stride = int | str | None
@@ -286,7 +292,7 @@ def _blocks(
     unroll = 4 if rows > 1 else 8
     k_block = max(64, target.l1d * 3 // 4 // (width * size) // 32 * 32)
     if few_rows and b == "packed":
-        k_block = 1 << 30
+        k_block = LONGEST_SUM
     elif few_rows and b == "direct":
         k_block = 8  # rows of B that are read side by side
     if isinstance(problem.k, int) and problem.k > k_block:

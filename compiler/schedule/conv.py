@@ -24,7 +24,12 @@ from xcompile.compiler.schedule.conv_problem import (
     groups_of_panel,
     panel_groups,
 )
-from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
+from xcompile.compiler.schedule.schedule import (
+    LONGEST_SUM,
+    UNITS_A_CORE,
+    ScheduleError,
+    TargetNumbers,
+)
 from xcompile.compiler.schedule.window import resolve
 
 __all__ = [
@@ -86,9 +91,9 @@ def staged_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetNu
 
 
 def partial_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
-    """Floats of partial sums; 0 when all input channels are summed up at once."""
+    """Floats of partial sums; 0 when all input channels, or those of a group, are summed up at once."""
     blocking = ConvBlocking.of(problem, schedule, target)
-    if schedule.k_blocks >= blocking.in_blocks:
+    if problem.groups > 1 or schedule.k_blocks >= blocking.in_blocks:
         return 0
     return schedule.tile_h * schedule.tile_w * schedule.vectors * blocking.lanes
 
@@ -150,7 +155,9 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
     block_bytes = 4 * problem.taps[0] * problem.taps[1] * channels * vectors * lanes
     k_blocks = in_blocks
-    if problem.groups == 1 and in_blocks * block_bytes > target.l1d // 2:
+    if problem.groups > 1:
+        k_blocks = max(1, LONGEST_SUM // (problem.taps[0] * problem.taps[1] * channels))
+    elif in_blocks * block_bytes > target.l1d // 2:
         parts = ceil(in_blocks / max(1, target.l1d // 4 // block_bytes))
         k_blocks = ceil(in_blocks / parts)
     return ConvSchedule(

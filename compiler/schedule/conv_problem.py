@@ -109,8 +109,6 @@ class ConvSchedule:
         blocking = ConvBlocking.of(problem, self, target)
         if blocking.channels % self.unroll:
             raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.channels}")
-        if problem.groups > 1 and self.k_blocks < blocking.in_blocks:
-            raise ScheduleError("the channels of a group are summed up at once")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
         if self.prefetch_input and (self.stage or self.tile_h > 1):

@@ -17,6 +17,9 @@ T = TypeVar("T")
 UNITS_A_CORE = 4
 """Heuristics cut a kernel's work into this many units a core, as far as its tiles allow."""
 
+LONGEST_SUM = 512
+"""Heuristics cut longer sums into parts, where no cache asks for shorter ones: their errors grow with the terms."""
+
 
 class TargetNumbers(Protocol):
     """What schedules ask of a target: numbers and features, never its name."""

@@ -75,9 +75,9 @@ class Attention(NnOp):
 
     def _check_mask(self, sizes: Sizes, whole: Shape) -> None:
         lead = sizes.shape(self.mask)[:-1] if self.mask is not None else ()
+        what = "the sizes of attention's mask and scores"
         for have, want in zip(lead, whole[len(whole) - len(lead) :], strict=True):
-            if have != 1:
-                sizes.equal(have, want, "the sizes of attention's mask and scores")
+            sizes.equal(sizes.broadcast(have, want, what), want, what)
 
     def reference(
         self,

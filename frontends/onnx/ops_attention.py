@@ -7,9 +7,11 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.attention import Attention
+from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.reshape import Reshape, Squeeze, Transpose
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.slicing import Concat
+from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.conversion import expand
 from xcompile.frontends.onnx.ops_conv import static_sizes
@@ -28,6 +30,7 @@ def attention(node: NodeContext) -> Sequence[Value | None]:
     q, k, v = (_heads(node, i) if flat else node.input(i) for i in range(3))
     if node.has_input(4) != node.has_input(5):
         raise node.error("XC1011", "Attention has past keys or past values, but not both")
+    q, scale = _scaled(node, q)
     offset = None
     if node.has_input(4):
         length = node.make(ShapeOf, x=node.input(4), start=2, end=3).y
@@ -42,7 +45,7 @@ def attention(node: NodeContext) -> Sequence[Value | None]:
         mask=node.optional(3),
         offset=offset,
         lengths=node.optional(6),
-        scale=_scale(node, q),
+        scale=scale,
         softcap=node.attr("softcap", 0.0),
         causal=bool(node.attr("is_causal", 0)),
         left=node.attr("left_window_size", -1),
@@ -67,11 +70,16 @@ def _heads(node: NodeContext, index: int) -> Value:
     return node.make(Transpose, x=split, perm=(0, 2, 1, 3)).y
 
 
-def _scale(node: NodeContext, q: Value) -> float:
+def _scaled(node: NodeContext, q: Value) -> tuple[Value, float]:
+    """Queries and their scale; where their width is known only when the model runs, they are multiplied before."""
     scale = node.attr("scale", None)
     if scale is not None:
-        return scale
-    sizes = static_sizes(q)
-    if len(sizes) != 4 or not sizes[3]:
-        raise node.error("XC2010", "Attention without a scale needs queries of known width")
-    return 1 / math.sqrt(sizes[3])
+        return q, scale
+    if node.rank(2) != node.rank(0) or rank_of(q) != 4:
+        raise node.error("XC2003", f"Attention of operands of rank {rank_of(q)}")
+    width = static_sizes(q)[3]
+    if width:
+        return q, 1 / math.sqrt(width)
+    c = Composition(node)
+    root = c.sqrt(c.cast(c.shape(q, 3, 4), "f32"))
+    return c.mul(q, c.cast(c.div(1, root), dtype_of(q))), 1.0

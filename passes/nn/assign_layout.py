@@ -22,7 +22,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, identity, view
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.regions import nested
-from xcompile.compiler.support.dims import ceildiv, evaluate, product, symbols_of
+from xcompile.compiler.support.dims import ceildiv, estimate, product, symbols_of
 from xcompile.compiler.support.min_cut import Node, min_cut
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
@@ -220,7 +220,7 @@ class _Assignment:
         if len(shape) > 1:
             shape[1] = ceildiv(shape[1], self._block) * self._block
         size = product(shape)
-        return evaluate(size, dict.fromkeys(symbols_of(size), 64))
+        return max(1, estimate(size, dict.fromkeys(symbols_of(size), 64)))
 
     # -- conversions --------------------------------------------------------------------------
 

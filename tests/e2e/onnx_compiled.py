@@ -84,7 +84,9 @@ def symbolic(case: NodeCase) -> tuple[onnx.ModelProto, list[np.ndarray]]:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     arrays: list[np.ndarray] = []
-    for info, given in zip(case.model.graph.input, case.data[0][0], strict=True):
+    constants = {tensor.name for tensor in model.graph.initializer}
+    read = [info for info in case.model.graph.input if info.name not in constants]
+    for info, given in zip(read, case.data[0][0], strict=True):
         array = np.asarray(given)
         copy = next(i for i in model.graph.input if i.name == info.name)
         if array.dtype in (np.int32, np.int64) and array.ndim <= 1:

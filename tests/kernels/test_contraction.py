@@ -74,6 +74,22 @@ def test_sizes_that_are_no_multiples_of_anything(
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "dynamic"])
+@pytest.mark.parametrize("m", [1, 20])
+def test_a_sum_of_25088_terms_errs_by_less_than_16_units(
+    target: Target, m: int, constant: bool
+) -> None:
+    """One term after the other it errs by over 50."""
+    rng, k, n = np.random.default_rng(0), 25088, 32
+    left = rng.uniform(size=(m, k)).astype(np.float32)
+    right = rng.uniform(size=(k, n)).astype(np.float32)
+    compiled = CompiledContraction(Problem(m, n, k, constant_b=constant), target)
+    got = compiled(left, right, np.zeros(n, np.float32), None, 1)
+    want = left.astype(np.float64) @ right.astype(np.float64)
+    assert np.abs(got / want - 1).max() < 16 * np.finfo(np.float32).eps
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("a_order", [(0, 1), (1, 0)], ids=["A", "A transposed"])
 @pytest.mark.parametrize("b_order", [(0, 1), (1, 0)], ids=["B", "B transposed"])
 def test_transposed_operands(

@@ -39,6 +39,7 @@ CASES = {
     "narrow groups": ConvProblem(1, 32, 6, 5, 32, Window((3, 3), pads=(1, 1, 1, 1)), groups=8),
     "groups across vectors": ConvProblem(1, 68, 6, 7, 272, groups=4),
     "groups that shrink": ConvProblem(2, 272, 5, 6, 68, Window((3, 1)), groups=4),
+    "groups of many channels": ConvProblem(1, 144, 5, 6, 40, Window((5, 5)), groups=2),
     "groups of three": ConvProblem(1, 9, 5, 6, 15, Window((3, 3)), groups=3),
     "stem 7x7": ConvProblem(
         1, 3, 37, 30, 32, Window((7, 7), strides=(2, 2), pads=(3, 3, 3, 3)), layout="plain"
@@ -76,6 +77,19 @@ def test_a_convolution_is_right(name: str, target: Target) -> None:
         pytest.skip("more channels than lanes")
     x, weight, bias = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
     assert_right(CompiledConv(problem, target)(x, weight, bias), problem, x, weight, bias)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_sum_over_4608_taps_errs_by_less_than_7_units(target: Target, groups: int) -> None:
+    """One tap after the other it errs by over 15."""
+    problem = ConvProblem(1, 512 * groups, 5, 5, 32, Window((3, 3)), groups=groups)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(1, 512 * groups, 5, 5)).astype(np.float32)
+    weight = rng.uniform(size=(32, 512, 3, 3)).astype(np.float32)
+    got = from_blocked(CompiledConv(problem, target)(x, weight, np.zeros(32, np.float32)), 32)
+    error = np.abs(got / reference(x, weight, problem) - 1).max()
+    assert error < 7 * np.finfo(np.float32).eps
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ class _Contraction:
             tile(whole, rest if isinstance(rest, int) else count, rest)
 
     def _tile(self, block: _Block, panel: _Panel, tile: _Tile) -> None:
-        """Sum up a part of k, then go to the sink or to the partial sums."""
+        """Sum up a part of k, add what waits, then go to the sink or to the partial sums."""
         b, vectors, low, high = self.b, len(panel.masks), block.low, block.high
         zero = b.float_constant(0.0, self.problem.dtype, self.lanes)
         cells = [(r, v) for r in range(tile.rows) for v in range(vectors)]
@@ -305,13 +305,6 @@ class _Contraction:
         def slot(r: int, v: int) -> Index:
             return b.add(tile.slot, r * self.schedule.n_block + v * self.lanes)
 
-        def waiting() -> list[Value]:
-            assert self.partial is not None
-            return [b.load(self.partial, slot(r, v), self.lanes) for r, v in cells]
-
-        sums = [zero] * len(cells)
-        if self.partial is not None:
-            sums = b.choose(b.compare("eq", low, 0), types, lambda: [zero] * len(cells), waiting)
         masks = panel.masks if self.schedule.b == "direct" else (None,) * vectors
         columns = TileColumns(panel.source, panel.base, panel.stride, masks, self.schedule.prefetch)
         sums = sum_products(
@@ -323,11 +316,23 @@ class _Contraction:
             low,
             high,
             self.schedule.unroll,
-            sums,
+            [zero] * len(cells),
         )
 
+        def added() -> list[Value]:
+            assert self.partial is not None
+            waiting = [b.load(self.partial, slot(r, v), self.lanes) for r, v in cells]
+            return [
+                b.binary("arith.addf", w, s, self.lanes, self.problem.dtype)
+                for w, s in zip(waiting, sums, strict=True)
+            ]
+
+        totals = sums
+        if self.partial is not None:
+            totals = b.choose(b.compare("eq", low, 0), types, lambda: sums, added)
+
         def finish() -> None:
-            for (r, v), value in zip(cells, sums, strict=True):
+            for (r, v), value in zip(cells, totals, strict=True):
                 known = isinstance(tile.present, int)
                 with b.when(True if known else b.compare("slt", r, tile.present)):
                     at = (*block.batch, b.add(tile.row, r), b.add(panel.column, v * self.lanes))
@@ -335,7 +340,7 @@ class _Contraction:
 
         def wait() -> None:
             assert self.partial is not None
-            for (r, v), value in zip(cells, sums, strict=True):
+            for (r, v), value in zip(cells, totals, strict=True):
                 b.store(value, self.partial, slot(r, v), self.lanes)
 
         last = True if self.partial is None else b.compare("sge", high, self.k)

@@ -7,7 +7,7 @@ from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index
 from xcompile.compiler.codegen.cpu.conv_staging import stage
 from xcompile.compiler.codegen.cpu.conv_tile import ConvContext, RegisterTile, Source, Tile
 from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowSizes
+from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip
 from xcompile.compiler.schedule.conv import (
     ConvBlocking,
     ConvProblem,
@@ -82,8 +82,8 @@ def _units(context: ConvContext, begin: Index, end: Index) -> None:
 def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
     """The tile whose first output pixel is given, staged if the schedule says so."""
     b, schedule, sizes = context.b, context.schedule, context.sizes
-    height = _clip(b, sizes.oh, oh, schedule.tile_h)
-    width = _clip(b, sizes.ow, ow, schedule.tile_w)
+    height = clip(b, sizes.oh, oh, schedule.tile_h)
+    width = clip(b, sizes.ow, ow, schedule.tile_w)
     window, blocking = context.problem.window, context.blocking
     if context.staged is not None:
         stage(context, n, oh, ow, height, width)
@@ -116,7 +116,7 @@ def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
         _register_tiles(context, tile, panel, weights, 0, blocks)
         return
     with b.loop(0, blocks, most) as first:
-        _register_tiles(context, tile, panel, weights, first, _clip(b, blocks, first, most))
+        _register_tiles(context, tile, panel, weights, first, clip(b, blocks, first, most))
 
 
 def _of_phase(context: ConvContext, phases: Phases, tile: Tile, phase: Index) -> Tile:
@@ -173,10 +173,3 @@ def split(total: int, size: int) -> list[tuple[int, int]]:
     low = total // parts
     high = total - low * parts
     return [(s, t) for s, t in ((low + 1, high), (low, parts - high)) if t]
-
-
-def _clip(b: Builder, size: Index, start: Index, most: int) -> Index:
-    """The smaller of `most` and what is left of `size` from `start` on; known when parts are even."""
-    if isinstance(size, int) and size % most == 0:
-        return most
-    return b.min(b.sub(size, start), most)

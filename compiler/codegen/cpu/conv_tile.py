@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowSizes
+from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip
 from xcompile.compiler.schedule.conv import ConvBlocking, ConvProblem, ConvSchedule
 from xcompile.compiler.target.target import CACHE_LINE
 
@@ -115,23 +115,20 @@ class RegisterTile:
         context, b = self.context, self.b
         blocks = context.blocking.in_blocks
         types = [vector_type(context.lanes, "f32")] * len(self.cells)
-        zero = b.float_constant(0.0, "f32", context.lanes)
+        zeros = [b.float_constant(0.0, "f32", context.lanes)] * len(self.cells)
         places = self.places()
         if context.problem.groups > 1:
             self.finish(self.sum_groups(types, places, weights), places)
             return
-        sums = b.choose(
-            True if context.partial is None else b.compare("eq", first, 0),
-            types,
-            lambda: [zero] * len(self.cells),
-            self.load_partial,
-        )
-        sums = self.reduce(sums, types, self.offsets(places), weights, first, count)
+        sums = self.reduce(zeros, types, self.offsets(places), weights, first, count)
         if context.partial is None:
             self.finish(sums, places)
             return
+        totals = b.choose(
+            b.compare("eq", first, 0), types, lambda: sums, lambda: self.add_partial(sums)
+        )
         last = b.compare("sge", b.add(first, count), blocks)
-        b.either(last, lambda: self.finish(sums, places), lambda: self.store_partial(sums))
+        b.either(last, lambda: self.finish(totals, places), lambda: self.store_partial(totals))
 
     def sum_groups(self, types: list[str], places: Sequence[Place], weights: Index) -> list[Value]:
         """The sums of a panel: those of one of its groups after the other, each kept for its own output channels.
@@ -154,7 +151,7 @@ class RegisterTile:
 
         def body(group: Index, kept: list[Value]) -> Sequence[Value]:
             own = b.add(weights, b.mul(b.sub(group, low), blocking.group))
-            sums = self.reduce(zeros, types, offsets, own, 0, blocking.in_blocks, b.mul(group, c))
+            sums = self.sum_group(types, offsets, own, b.mul(group, c))
             begin = b.sub(b.mul(group, oc), first)
             masks = [self.lanes_in(b.sub(begin, j * lanes), oc) for j in range(self.vectors)]
             return [
@@ -163,6 +160,29 @@ class RegisterTile:
             ]
 
         return b.reduce(low, high, 1, zeros, types, body)
+
+    def sum_group(
+        self, types: list[str], offsets: Sequence[tuple[Index, int]], weights: Index, channel: Index
+    ) -> list[Value]:
+        """The sums over the channels of a group, which begin at `channel`: parts of them, added."""
+        context, b = self.context, self.b
+        blocks, most = context.blocking.in_blocks, context.schedule.k_blocks
+        zeros = [b.float_constant(0.0, "f32", context.lanes)] * len(self.cells)
+        if most >= blocks:
+            return self.reduce(zeros, types, offsets, weights, 0, blocks, channel)
+
+        def part(first: Index, totals: list[Value]) -> Sequence[Value]:
+            count = clip(b, blocks, first, most)
+            return self.add(
+                totals, self.reduce(zeros, types, offsets, weights, first, count, channel)
+            )
+
+        return b.reduce(0, blocks, most, zeros, types, part)
+
+    def add(self, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+        """The sums of vectors."""
+        lanes = self.context.lanes
+        return [self.b.binary("arith.addf", x, y, lanes) for x, y in zip(left, right, strict=True)]
 
     def lanes_in(self, begin: Index, count: int) -> Value:
         """A mask of the lanes in [begin, begin + count); begin may be negative."""
@@ -326,13 +346,14 @@ class RegisterTile:
 
     # -- partial sums and results -------------------------------------------------------------
 
-    def load_partial(self) -> list[Value]:
-        context = self.context
+    def add_partial(self, sums: Sequence[Value]) -> list[Value]:
+        """The sums and what waits: short sums are added, so that errors of rounding stay small."""
+        context, b = self.context, self.b
         assert context.partial is not None
-        return [
-            self.b.load(context.partial, self.partial_place(i, j), context.lanes)
-            for i, j in self.cells
+        waiting = [
+            b.load(context.partial, self.partial_place(i, j), context.lanes) for i, j in self.cells
         ]
+        return self.add(waiting, sums)
 
     def store_partial(self, sums: Sequence[Value]) -> None:
         context = self.context

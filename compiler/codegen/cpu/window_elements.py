@@ -15,14 +15,19 @@ from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.spatial import resolve_pads
 
 
-def _window(pull: Pull, op: Any, kernel: Sequence[int]) -> list[tuple[Index, Index]]:
+def _window(pull: Pull, op: Any, kernel: Sequence[Index]) -> list[tuple[Index, Index]]:
     """Begin and end pad of each spatial axis."""
     sizes = pull.sizes.shape(op.operands[0])[2:]
-    if op.auto_pad == "notset" or all(isinstance(d, int) for d in sizes) or set(op.strides) == {1}:
+    taps = [k if isinstance(k, int) else 1 for k in kernel]
+    given = op.auto_pad == "notset"
+    if given or all(
+        isinstance(k, int) and (isinstance(d, int) or s == 1)
+        for d, k, s in zip(sizes, kernel, op.strides, strict=True)
+    ):
         known = [d if isinstance(d, int) else 1 for d in sizes]
         found = resolve_pads(
             known,
-            kernel,
+            taps,
             strides=op.strides,
             dilations=op.dilations,
             pads=op.pads,
@@ -32,7 +37,9 @@ def _window(pull: Pull, op: Any, kernel: Sequence[int]) -> list[tuple[Index, Ind
     b, pads = pull.b, []
     for size, k, stride, dilation in zip(sizes, kernel, op.strides, op.dilations, strict=True):
         n = pull.dim(size)
-        covered = b.add(b.mul(b.sub(b.ceildiv(n, stride), 1), stride), (k - 1) * dilation + 1)
+        covered = b.add(
+            b.mul(b.sub(b.ceildiv(n, stride), 1), stride), b.mul(b.sub(k, 1), dilation), 1
+        )
         total = b.max(b.sub(covered, n), 0)
         small = b.div(total, 2)
         large = b.sub(total, small)
@@ -62,9 +69,8 @@ def _taps(
 def _conv(pull: Pull, op: Any, at: At) -> Value:
     dtype = dtype_of(op.y)
     s, c = Scalars(pull.b, pull.lanes, wide(dtype)), pull.coordinates
-    kernel = pull.sizes.shape(op.w)[2:]
-    pads = _window(pull, op, [k if isinstance(k, int) else 1 for k in kernel])
     weight = pull.shape(op.w)
+    pads = _window(pull, op, weight[2:])
     per_group = pull.b.div(weight[0], op.groups)
     base = c.mul(c.div(at[1], per_group), weight[1])
 

@@ -293,3 +293,10 @@ class _Row:
         mask = b.tail_mask(b.sub(c, channel), owner.lanes) if c % owner.lanes else None
         result = owner.reduction.result(value, self.row, column, whole)
         owner.sink(b, result, [self.n, channel, self.row, column], owner.lanes, mask)
+
+
+def clip(b: Builder, size: Index, start: Index, most: int) -> Index:
+    """The smaller of `most` and what is left of `size` from `start` on; known when parts are even."""
+    if isinstance(size, int) and size % most == 0:
+        return most
+    return b.min(b.sub(size, start), most)
