@@ -5,6 +5,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -25,17 +26,17 @@ from xcompile.compiler.target.target import Target
 SYMBOLS = ("d0", "d1", "d2")
 
 
-def guarded(shape: Sequence[int]) -> np.ndarray:
-    """A float32 array of NaN with NaN before it, and behind it a page that faults when it is read."""
-    count = math.prod(shape)
-    pages = -(-4 * count // mmap.PAGESIZE) + 1
-    memory = np.frombuffer(mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE), np.float32)
+def guarded(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+    """An array of NaN, or 85 in integers, with that before it, and behind it a page that faults when it is read."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    pages = -(-size // mmap.PAGESIZE) + 1
+    memory = np.frombuffer(mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE), np.uint8)
     fence = ctypes.c_void_p(memory.ctypes.data + pages * mmap.PAGESIZE)
     if ctypes.CDLL(None).mprotect(fence, ctypes.c_size_t(mmap.PAGESIZE), 0):
         raise OSError("mprotect failed")
-    usable = memory[: pages * mmap.PAGESIZE // 4]
-    usable[:] = np.nan
-    return usable[usable.size - count :].reshape(shape)
+    usable = memory[: pages * mmap.PAGESIZE]
+    usable.view(dtype)[:] = np.nan if np.dtype(dtype).kind == "f" else 85
+    return usable[usable.size - size :].view(dtype).reshape(shape)
 
 
 def to_blocked(x: np.ndarray, lanes: int, guard: bool = False) -> np.ndarray:
@@ -44,7 +45,7 @@ def to_blocked(x: np.ndarray, lanes: int, guard: bool = False) -> np.ndarray:
     blocks = -(-c // lanes)
     padded = np.zeros((n, blocks * lanes, h, w), x.dtype)
     padded[:, :c] = x
-    out = (guarded if guard else aligned)((n, blocks, h, w, lanes))
+    out = (guarded if guard else aligned)((n, blocks, h, w, lanes), x.dtype)
     out[:] = padded.reshape(n, blocks, lanes, h, w).transpose(0, 1, 3, 4, 2)
     return out
 
@@ -62,23 +63,24 @@ class BlockedStore:
         self, y: Buffer, bias: Buffer | None, blocks: int, h: Index, w: Index, relu: bool
     ) -> None:
         self.y, self.bias, self.blocks, self.h, self.w, self.relu = y, bias, blocks, h, w, relu
+        self.add = "arith.addf" if y.dtype == "f32" else "arith.addi"
 
     def __call__(
         self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
     ) -> None:
         n, channel, row, column = at
         if self.bias is not None:
-            value = b.binary("arith.addf", value, b.load(self.bias, channel, lanes), lanes)
+            bias = b.load(self.bias, channel, lanes)
+            value = b.binary(self.add, value, bias, lanes, self.y.dtype)
         if self.relu:
             zero = b.float_constant(0.0, "f32", lanes)
             kind = f"vector<{lanes}xf32>"
             positive = b.op(f"arith.cmpf ogt, {zero}, {value} : {kind}")
             value = b.op(f"arith.select {positive}, {zero}, {value} : vector<{lanes}xi1>, {kind}")
         if mask is not None:
-            zero = b.float_constant(0.0, "f32", lanes)
-            value = b.op(
-                f"arith.select {mask}, {value}, {zero} : vector<{lanes}xi1>, vector<{lanes}xf32>"
-            )
+            kind = f"vector<{lanes}x{self.y.dtype}>"
+            zero = b.constant("0.0" if self.y.dtype == "f32" else "0", self.y.dtype, lanes)
+            value = b.op(f"arith.select {mask}, {value}, {zero} : vector<{lanes}xi1>, {kind}")
         block = b.add(b.mul(n, self.blocks), b.div(channel, lanes))
         plane = b.mul(b.mul(block, b.mul(self.h, self.w)), lanes)  # loop invariant
         pixel = b.add(b.mul(row, self.w), column)  # shared by the vectors of a pixel
@@ -86,7 +88,9 @@ class BlockedStore:
 
 
 class CompiledConv:
-    """A convolution with bias (and relu), compiled; `shape` binds dynamic sizes at each call.
+    """A convolution with bias (and relu of floats), compiled; `values` binds dynamic sizes at each call.
+
+    Of integers the results are the sums with an int32 bias; padding holds `fill`, which the kernel reads from memory.
 
     Attributes:
         kernel: the loaded code.
@@ -98,22 +102,25 @@ class CompiledConv:
         target: Target,
         schedule: ConvSchedule | None = None,
         relu: bool = True,
+        fill: int | None = None,
     ) -> None:
-        self.problem, self.target = problem, target
+        self.problem, self.target, self.fill = problem, target, fill
         self.schedule = schedule or conv.heuristic(problem, target)
         self.schedule.check(problem, target)
         self.lanes = target.lanes(32)
         self.bytes = conv.scratch_bytes(problem, self.schedule, target)
-        buffers = ("f32", "f32", "f32", "f32") + (("i8",) if self.bytes else ())
+        element, total = ("i8", "i32") if problem.is_integer else ("f32", "f32")
+        buffers = (element, element, total, element, total) + (("i8",) if self.bytes else ())
         signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
-        x, w, bias, y = (signature.buffer(i) for i in range(4))
+        x, w, bias, filler, y = (signature.buffer(i) for i in range(5))
         oh, ow = _output(b, problem, sizes)
+        relu = relu and not problem.is_integer
         store = BlockedStore(y, bias, -(-problem.oc // self.lanes), oh, ow, relu)
         emit_conv(
             b, problem, self.schedule, target, x, w, store, signature.begin, signature.end,
-            sizes, signature.buffer(4) if self.bytes else None,
+            sizes, signature.buffer(5) if self.bytes else None, None if fill is None else b.load(filler, 0),
         )  # fmt: skip
         self.kernel = NativeKernel(b, signature, target)
 
@@ -133,20 +140,21 @@ class CompiledConv:
         h, w = (resolve(size, values) for size in (problem.h, problem.w))
         blocks = -(-problem.oc // self.lanes)
         shape = (len(x), blocks, problem.output(0, h), problem.output(1, w))
-        y = place((*shape, self.lanes))
-        y[:] = np.nan
+        y = place((*shape, self.lanes), bias.dtype)
+        y[:] = 85 if problem.is_integer else np.nan
         packed = conv.pack(weight, problem, self.schedule, self.target)
-        weights = place(packed.shape)
+        weights = place(packed.shape, packed.dtype)
         weights[:] = packed
-        biases = place((blocks * self.lanes,))
+        biases = place((blocks * self.lanes,), bias.dtype)
         biases[:] = 0
         biases[: problem.oc] = bias
         if problem.layout == "blocked":
             data = to_blocked(x, self.lanes, guard)
         else:
-            data = place(x.shape)
+            data = place(x.shape, x.dtype)
             data[:] = x
-        arguments: list[np.ndarray | int] = [data, weights, biases, y]
+        filler = np.full(1, self.fill or 0, x.dtype)
+        arguments: list[np.ndarray | int] = [data, weights, biases, filler, y]
         if self.bytes:
             arguments.append(place((self.bytes // 4,)))
         arguments += [values.get(symbol, 0) for symbol in SYMBOLS]
@@ -183,11 +191,12 @@ def _output(b: Builder, problem: ConvProblem, sizes: Mapping[str, Index]) -> tup
     return oh, ow
 
 
-def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem) -> np.ndarray:
-    """The convolution in float64, from its definition."""
+def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem, fill: int = 0) -> np.ndarray:
+    """The convolution in float64, which holds the sums of 8-bit integers exactly, from its definition."""
     window, groups = problem.window, problem.groups
     top, left, bottom, right = window.pads
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(x.astype(np.float64), around, constant_values=fill)
     n, c, h, w = x.shape
     oh, ow = window.output(0, h), window.output(1, w)
     parts = padded.reshape(n, groups, c // groups, *padded.shape[2:])

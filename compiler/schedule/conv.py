@@ -8,22 +8,24 @@ input is first copied to scratch memory ("staged"), zeros included, so that the 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 import numpy as np
 
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.conv_problem import (
     ConvBlocking,
     ConvProblem,
     ConvSchedule,
-    block_channels,
     check_problem,
     flatten,
-    group_blocks,
     groups_of_panel,
-    panel_groups,
+    input_planes,
+    panel_reach,
+    panel_work,
 )
+from xcompile.compiler.schedule.products import ProductForm
 from xcompile.compiler.schedule.schedule import (
     LONGEST_SUM,
     UNITS_A_CORE,
@@ -31,6 +33,7 @@ from xcompile.compiler.schedule.schedule import (
     TargetNumbers,
 )
 from xcompile.compiler.schedule.window import resolve
+from xcompile.compiler.target.target import CACHE_LINE
 
 __all__ = [
     "ConvBlocking",
@@ -40,10 +43,10 @@ __all__ = [
     "flatten",
     "heuristic",
     "pack",
-    "partial_floats",
+    "partial_bytes",
     "scratch_bytes",
     "space",
-    "staged_floats",
+    "staged_bytes",
 ]
 
 SMALL_TILE = 64
@@ -79,41 +82,40 @@ def extent(
 
 def scratch_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
     """Bytes of scratch memory a thread needs: the staged tile, then the partial sums of a panel."""
-    return 4 * (
-        staged_floats(problem, schedule, target) + partial_floats(problem, schedule, target)
-    )
+    return staged_bytes(problem, schedule, target) + partial_bytes(problem, schedule, target)
 
 
-def staged_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
-    """Floats of a staged tile; 0 when the input is read in place."""
+def staged_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
+    """Bytes of a staged tile, whole cache lines; 0 when the input is read in place."""
     blocking = ConvBlocking.of(problem, schedule, target)
-    return -(-blocking.planes * blocking.plane // 16) * 16 if schedule.stage else 0
+    size = blocking.planes * blocking.plane * blocking.element
+    return -(-size // CACHE_LINE) * CACHE_LINE if schedule.stage else 0
 
 
-def partial_floats(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
-    """Floats of partial sums; 0 when all input channels, or those of a group, are summed up at once."""
+def partial_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
+    """Bytes of partial sums; 0 when all input channels, or those of a group, are summed up at once."""
     blocking = ConvBlocking.of(problem, schedule, target)
     if problem.groups > 1 or schedule.k_blocks >= blocking.in_blocks:
         return 0
-    return schedule.tile_h * schedule.tile_w * schedule.vectors * blocking.lanes
+    return 4 * schedule.tile_h * schedule.tile_w * schedule.vectors * blocking.lanes
 
 
 def pack(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
-    """Weights in the order of use: [phase][panel][block][kw][kh][channel][vectors · V].
+    """Weights in the order of use: [phase][panel][block][kw][kh][unit][vectors · V][channel of the unit].
 
-    With groups it is [panel][group][block]…, the groups those of which the panel has output channels; there are zeros
-    for output channels of other groups.
+    With groups of floats it is [panel][group][block]…, the groups those of which the panel has output channels; there
+    are zeros for output channels of other groups. A panel of integers has the blocks of all its groups at once.
 
     Args:
-        weight: float32, (phases · oc, c / groups, taps…).
+        weight: (phases · oc, c / groups, taps…), float32 or int8.
         problem: the convolution.
         schedule: a legal schedule.
         target: the machine.
 
     Returns:
-        A flat float32 array; channels that do not exist have zeros.
+        A flat array; channels that do not exist have zeros.
     """
     parts = np.split(weight, problem.phase_count)
     return np.concatenate([_pack_phase(part, problem, schedule, target) for part in parts])
@@ -126,15 +128,20 @@ def _pack_phase(
     kh, kw = problem.taps
     width = schedule.vectors * blocking.lanes
     c, oc = problem.c // problem.groups, problem.oc // problem.groups
-    runs, channels = blocking.panel // blocking.group, blocking.in_blocks * blocking.channels
-    padded = np.zeros((blocking.phase_panels, runs, width, channels, kh, kw), np.float32)
+    reach, unit = panel_reach(problem, schedule.vectors, target), blocking.form.group
+    channels = reach.blocks * reach.units * unit
+    padded = np.zeros((blocking.phase_panels, reach.runs, width, channels, kh, kw), weight.dtype)
     for panel in range(blocking.phase_panels):
         start, end = panel * width, min((panel + 1) * width, problem.oc)
-        for run, group in enumerate(groups_of_panel(problem, width, panel)):
+        groups = groups_of_panel(problem, width, panel)
+        begin = min(groups.start * c // unit, reach.last) * unit
+        for number, group in enumerate(groups):
+            run, channel = (0, group * c - begin) if problem.is_integer else (number, 0)
             first, last = max(start, group * oc), min(end, (group + 1) * oc)
-            padded[panel, run, first - start : last - start, :c] = weight[first:last]
-    blocked = padded.reshape(-1, runs, width, blocking.in_blocks, blocking.channels, kh, kw)
-    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 6, 5, 4, 2)).reshape(-1)
+            part = padded[panel, run, first - start : last - start, channel : channel + c]
+            part[:] = weight[first:last]
+    blocked = padded.reshape(-1, reach.runs, width, reach.blocks, reach.units, unit, kh, kw)
+    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 7, 6, 4, 2, 5)).reshape(-1)
 
 
 def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
@@ -144,19 +151,23 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         ScheduleError: the family does not take the problem.
     """
     lanes = target.lanes(32)
-    check_problem(problem, lanes)
+    check_problem(problem, target)
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
     images = problem.n if isinstance(problem.n, int) else 1
     pixels, vectors = _register_tile(problem, images, image, target)
     panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
-    channels, in_blocks = block_channels(problem, lanes), group_blocks(problem, lanes)
-    pixel_bytes = 4 * ceil(problem.c / channels) * channels
+    reach, form = panel_reach(problem, vectors, target), problem.form(target)
+    units, in_blocks = reach.units, reach.blocks
+    pixel = form.group if problem.is_plain else lanes
+    pixel_bytes = bits_of(form.left) // 8 * input_planes(problem, target) * pixel
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
-    block_bytes = 4 * problem.taps[0] * problem.taps[1] * channels * vectors * lanes
+    kh, kw = problem.taps
+    block_bytes = bits_of(form.right) // 8 * kh * kw * units * form.group * vectors * lanes
+    stage = not problem.is_pointwise or problem.needs_staging(target)
     k_blocks = in_blocks
     if problem.groups > 1:
-        k_blocks = max(1, LONGEST_SUM // (problem.taps[0] * problem.taps[1] * channels))
+        k_blocks = max(1, LONGEST_SUM // (kh * kw * units))
     elif in_blocks * block_bytes > target.l1d // 2:
         parts = ceil(in_blocks / max(1, target.l1d // 4 // block_bytes))
         k_blocks = ceil(in_blocks / parts)
@@ -166,11 +177,22 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_h=tile_h,
         tile_w=tile_w,
         k_blocks=k_blocks,
-        unroll=channels if problem.layout == "plain" else min(channels, 8),
-        stage=not problem.is_pointwise,
+        unroll=_unroll(problem, units, form),
+        stage=stage,
         prefetch=in_blocks * block_bytes * panels > target.l1d // 2,
-        prefetch_input=problem.is_pointwise and tile_h == 1,
+        prefetch_input=not stage and tile_h == 1,
     )
+
+
+def _unroll(problem: ConvProblem, units: int, form: ProductForm) -> int:
+    """Units in a pass of the innermost loop.
+
+    Two where products are added by an instruction of their own: LLVM adds those of many units to each other before
+    they reach the sums, and runs out of registers.
+    """
+    if form.instruction in ("pairs", "smull"):
+        return gcd(units, 2)
+    return units if problem.is_plain else min(units, 8)
 
 
 def space(problem: ConvProblem, target: TargetNumbers) -> Iterator[ConvSchedule]:
@@ -224,8 +246,10 @@ def _register_tile(
     fewest = UNITS_A_CORE * target.cores
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2) // vectors - 1)
-        groups = panel_groups(problem, vectors, lanes)
-        panels, computed = len(groups), sum(groups) * vectors
+        panels, computed = (
+            ceil(problem.oc / (vectors * lanes)),
+            panel_work(problem, vectors, target),
+        )
         units = images * panels * max(1, image // SMALL_TILE) if image else fewest
         for pixels in range(1, most + 1):
             useful = 1 / computed
@@ -265,7 +289,7 @@ def _tile(
         target: the machine.
     """
     (oh, ow), window = _output(problem), problem.window
-    if problem.layout == "plain":  # a row: constant distances are worth staging input rows twice
+    if problem.is_plain:  # a row: constant distances are worth staging input rows twice
         return 1, 16 * pixels if ow is None else _even(ow, 32 * pixels, pixels)
     steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
     budget = target.l2 if problem.is_pointwise else target.l2 // 2

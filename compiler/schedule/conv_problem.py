@@ -4,17 +4,23 @@ from dataclasses import astuple, dataclass, field, replace
 from math import ceil, gcd
 from typing import Any, Literal
 
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.phases import Phases
+from xcompile.compiler.schedule.products import ProductForm, product_form
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, Window
+from xcompile.compiler.target.target import CACHE_LINE
 
-ALIAS = 1024
-"""Floats in 4 KiB: planes at a multiple of this distance share cache sets."""
+ALIAS = 4096
+"""Bytes: planes at a multiple of this distance share cache sets."""
 
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """A float32 convolution of an NCHW tensor; the output is asked for in vectors of channels.
+    """A convolution of an NCHW tensor; the output is asked for in vectors of channels.
+
+    A step of the innermost loop takes a *unit* of neighbouring input channels: one of floats, a few of 8-bit integers,
+    as `product_form` says. Sums of floats are float32, those of integers int32.
 
     Attributes:
         n: batch size.
@@ -27,7 +33,8 @@ class ConvProblem:
         layout: of the input: "blocked" is [n][ceil(c / V)][h][w][V] with finite values in the lanes past `c`;
             "plain" is [n][c][h][w], for at most V channels and one group.
         phases: of a transposed convolution, whose window is the one that all phases read; None for others.
-        dtype: "f32".
+        dtype: of the input.
+        weights: of the weights: "f32", or 8-bit integers where the input has them.
     """
 
     n: Size
@@ -39,7 +46,8 @@ class ConvProblem:
     groups: int = 1
     layout: Literal["blocked", "plain"] = "blocked"
     phases: Phases | None = None
-    dtype: Literal["f32"] = "f32"
+    dtype: Literal["f32", "i8", "ui8"] = "f32"
+    weights: Literal["f32", "i8", "ui8"] = "f32"
 
     @property
     def taps(self) -> tuple[int, int]:
@@ -50,6 +58,25 @@ class ConvProblem:
     def phase_count(self) -> int:
         """How often each output channel occurs for one place of the window."""
         return self.phases.count if self.phases else 1
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether operands are 8-bit integers."""
+        return self.dtype != "f32"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the input is row-major."""
+        return self.layout == "plain"
+
+    def form(self, target: TargetNumbers) -> ProductForm:
+        """How products are summed on a target."""
+        return product_form(self.dtype, self.weights, target)
+
+    def needs_staging(self, target: TargetNumbers) -> bool:
+        """Whether the input must be staged: it has padding, or does not lie in memory as products read it."""
+        form = self.form(target)
+        return any(self.window.pads) or form.widens_left or (self.is_plain and self.is_integer)
 
     def output(self, axis: int, size: Any) -> Any:
         """Rows (axis 0) or columns (axis 1) of the result for an image of `size` of them."""
@@ -74,7 +101,7 @@ class ConvSchedule:
         tile_h: output rows of a tile; more than the image has are cut off.
         tile_w: output columns of a tile.
         k_blocks: blocks of input channels summed up at a time; the partial sums wait in scratch memory.
-        unroll: input channels handled by one pass of the innermost loop; divides a block.
+        unroll: units of input channels handled by one pass of the innermost loop; divides a block.
         stage: whether the input of a tile is copied to scratch memory first.
         prefetch: whether the next block of weights is fetched while this one is used.
         prefetch_input: whether the next register tile's input is; for tiles of one row read in place.
@@ -96,10 +123,10 @@ class ConvSchedule:
         Raises:
             ScheduleError: with the reason.
         """
-        lanes, registers = target.lanes(32), target.vector_registers
+        registers = target.vector_registers
         if any(value < 1 for value in astuple(self) if not isinstance(value, bool)):
             raise ScheduleError(f"the numbers of {self} must be positive")
-        check_problem(problem, lanes)
+        check_problem(problem, target)
         needed = (self.pixels + 1) * self.vectors + 2
         if needed > registers:
             raise ScheduleError(
@@ -107,10 +134,14 @@ class ConvSchedule:
                 f"the target has {registers}"
             )
         blocking = ConvBlocking.of(problem, self, target)
-        if blocking.channels % self.unroll:
-            raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.channels}")
+        if blocking.units % self.unroll:
+            raise ScheduleError(f"unroll={self.unroll} does not divide {blocking.units}")
         if not self.stage and any(problem.window.pads):
             raise ScheduleError("padding needs a staged input")
+        if not self.stage and problem.needs_staging(target):
+            raise ScheduleError(
+                "the input is staged, for its memory does not have what products read"
+            )
         if self.prefetch_input and (self.stage or self.tile_h > 1):
             raise ScheduleError("only input read in place, in tiles of one row, is prefetched")
 
@@ -120,23 +151,29 @@ class ConvBlocking:
     """What follows from problem, schedule and target.
 
     Attributes:
+        form: how products are summed.
+        element: bytes of an element of the input as the kernel reads it.
         lanes: V, the vector length.
-        channels: input channels of one block; see `block_channels`.
-        in_blocks: blocks of input channels of a group.
+        units: of input channels in one block; see `panel_reach`.
+        unit: weights of a unit of input channels and a panel.
+        in_blocks: blocks of input channels that a panel goes over at once.
         out_vectors: vectors of output channels.
         phase_panels: panels of output channels of one phase; the last may have vectors that do not exist.
         panels: panels of all phases.
-        group: floats in the weights of a panel for one of its groups.
-        panel: floats in the weights of a panel, which has room for as many groups as any.
-        planes: planes of the input: blocks, or channels when the input is plain.
-        pixel: floats of a pixel in a plane.
+        group: weights of a panel for one of its groups; of integers, for all of them.
+        panel: weights of a panel, which has room for as many groups as any.
+        planes: planes of the input; see `input_planes`.
+        pixel: elements of a pixel in a plane.
         rows: rows of a staged tile, at most.
         columns: columns of a staged tile, at most.
-        plane: floats from one staged plane to the next.
+        plane: elements from one staged plane to the next.
     """
 
+    form: ProductForm
+    element: int
     lanes: int
-    channels: int
+    units: int
+    unit: int
     in_blocks: int
     out_vectors: int
     phase_panels: int
@@ -154,35 +191,82 @@ class ConvBlocking:
         cls, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
     ) -> "ConvBlocking":
         """The blocking of a legal schedule."""
-        lanes = target.lanes(32)
-        plain = problem.layout == "plain"
-        channels = block_channels(problem, lanes)
-        in_blocks = group_blocks(problem, lanes)
-        out_vectors = ceil(problem.oc / lanes)
+        lanes, form = target.lanes(32), problem.form(target)
+        reach = panel_reach(problem, schedule.vectors, target)
         rows, columns = (
             staged_size(problem.window, axis, size)
             for axis, size in enumerate((schedule.tile_h, schedule.tile_w))
         )
-        pixel = 1 if plain else lanes
+        pixel = form.group if problem.is_plain else lanes
+        element = bits_of(form.left) // 8
         plane = -(-rows * columns * pixel // lanes) * lanes
         kh, kw = problem.taps
+        out_vectors = ceil(problem.oc / lanes)
         phase_panels = ceil(out_vectors / schedule.vectors)
-        group = in_blocks * kh * kw * channels * schedule.vectors * lanes
+        unit = schedule.vectors * lanes * form.group
+        group = reach.blocks * kh * kw * reach.units * unit
         return cls(
+            form=form,
+            element=element,
             lanes=lanes,
-            channels=channels,
-            in_blocks=in_blocks,
+            units=reach.units,
+            unit=unit,
+            in_blocks=reach.blocks,
             out_vectors=out_vectors,
             phase_panels=phase_panels,
             panels=problem.phase_count * phase_panels,
             group=group,
-            panel=max(panel_groups(problem, schedule.vectors, lanes)) * group,
-            planes=problem.c if plain else ceil(problem.c / lanes),
+            panel=reach.runs * group,
+            planes=input_planes(problem, target),
             pixel=pixel,
             rows=rows,
             columns=columns,
-            plane=plane if plane % ALIAS else plane + 16,
+            plane=plane if plane * element % ALIAS else plane + CACHE_LINE // element,
         )
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which input channels a panel of output channels is computed from.
+
+    Floats of different groups are summed up one group after the other, so that what is not finite stays in its group.
+    Integers are finite: a panel goes once over the units that its groups have, with zeros among the weights.
+
+    Attributes:
+        units: units of a block.
+        blocks: how many blocks.
+        runs: how often a panel goes over so many blocks, at most.
+        last: the last unit at which a panel may begin.
+    """
+
+    units: int
+    blocks: int
+    runs: int = 1
+    last: int = 0
+
+
+def panel_reach(problem: ConvProblem, vectors: int, target: TargetNumbers) -> Reach:
+    """The reach of panels of so many vectors."""
+    lanes, unit, c = target.lanes(32), problem.form(target).group, problem.c // problem.groups
+    if problem.is_plain:
+        return Reach(ceil(c / unit), 1)
+    if problem.groups == 1:
+        return Reach(lanes // unit, ceil(c / lanes))
+    groups = panel_groups(problem, vectors, lanes)
+    if not problem.is_integer:
+        units = gcd(c, lanes)
+        return Reach(units, ceil(c / units), max(map(len, groups)))
+    firsts = [g.start * c // unit for g in groups]
+    units = gcd(lanes // unit, *firsts)
+    lasts = [ceil(g.stop * c / unit) for g in groups]
+    blocks = max(ceil((b - a) / units) for a, b in zip(firsts, lasts, strict=True))
+    total = ceil(problem.c / lanes) * lanes // unit
+    return Reach(units, blocks, last=total - blocks * units)
+
+
+def input_planes(problem: ConvProblem, target: TargetNumbers) -> int:
+    """Planes of the input as the kernel reads it: blocks of channels, or units when it is row-major."""
+    return ceil(problem.c / (problem.form(target).group if problem.is_plain else target.lanes(32)))
 
 
 def flatten(problem: ConvProblem) -> ConvProblem:
@@ -197,20 +281,6 @@ def flatten(problem: ConvProblem) -> ConvProblem:
     return replace(problem, h=1, w=pixels)
 
 
-def block_channels(problem: ConvProblem, lanes: int) -> int:
-    """Input channels of a block: a vector, all of a plain input, or what divides both a group and a vector."""
-    if problem.layout == "plain":
-        return problem.c
-    return lanes if problem.groups == 1 else gcd(problem.c // problem.groups, lanes)
-
-
-def group_blocks(problem: ConvProblem, lanes: int) -> int:
-    """Blocks of input channels of a group."""
-    if problem.layout == "plain":
-        return 1
-    return ceil(problem.c // problem.groups / block_channels(problem, lanes))
-
-
 def groups_of_panel(problem: ConvProblem, width: int, panel: int) -> range:
     """The groups of which a panel of `width` output channels has some."""
     oc = problem.oc // problem.groups
@@ -218,11 +288,18 @@ def groups_of_panel(problem: ConvProblem, width: int, panel: int) -> range:
     return range(panel * width // oc, last // oc + 1)
 
 
-def panel_groups(problem: ConvProblem, vectors: int, lanes: int) -> list[int]:
-    """For each panel of one phase, of how many groups it has output channels."""
+def panel_groups(problem: ConvProblem, vectors: int, lanes: int) -> list[range]:
+    """For each panel of one phase, the groups of which it has output channels."""
     width = vectors * lanes
-    panels = ceil(problem.oc / width)
-    return [len(groups_of_panel(problem, width, panel)) for panel in range(panels)]
+    return [groups_of_panel(problem, width, panel) for panel in range(ceil(problem.oc / width))]
+
+
+def panel_work(problem: ConvProblem, vectors: int, target: TargetNumbers) -> int:
+    """Steps for one pixel, one place of the window and one phase: of all vectors of all panels."""
+    reach = panel_reach(problem, vectors, target)
+    groups = panel_groups(problem, vectors, target.lanes(32))
+    runs = len(groups) if problem.is_integer else sum(map(len, groups))
+    return runs * vectors * reach.blocks * reach.units
 
 
 def staged_size(window: Window, axis: int, size: int) -> int:
@@ -232,7 +309,7 @@ def staged_size(window: Window, axis: int, size: int) -> int:
     return (size - 1) * window.strides[axis] + window.span(axis)
 
 
-def check_problem(problem: ConvProblem, lanes: int) -> None:
+def check_problem(problem: ConvProblem, target: TargetNumbers) -> None:
     """Raise unless direct convolution takes the problem.
 
     Raises:
@@ -246,9 +323,12 @@ def check_problem(problem: ConvProblem, lanes: int) -> None:
         raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
     if problem.window.ceil_mode:
         raise ScheduleError("ceil_mode is for pools")
-    if problem.phases and problem.groups > 1:
-        raise ScheduleError("a transposed convolution has one group")
-    if problem.layout == "plain" and (problem.c > lanes or problem.groups > 1):
+    if problem.phases and (problem.groups > 1 or problem.is_integer):
+        raise ScheduleError("a transposed convolution has one group, and floats")
+    lanes = target.lanes(32)
+    if lanes % problem.form(target).group:
+        raise ScheduleError(f"{lanes} lanes are not whole units of {problem.form(target).group}")
+    if problem.is_plain and (problem.c > lanes or problem.groups > 1):
         raise ScheduleError(
             f"a plain input has one group of at most {lanes} channels, not {problem.c} in {problem.groups}"
         )

@@ -15,13 +15,13 @@ from xcompile.compiler.schedule.conv import (
     scratch_bytes,
     space,
 )
-from xcompile.compiler.schedule.conv_problem import panel_groups
+from xcompile.compiler.schedule.conv_problem import panel_groups, panel_reach
 from xcompile.compiler.schedule.schedule import ScheduleError, from_json, to_json
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.support.dims import symbol
 from xcompile.compiler.target.registry import targets
 
-AVX2 = targets()["x86-avx2"]
+AVX2, VNNI = targets()["x86-avx2"], targets()["x86-vnni"]
 SAME = Window((3, 3), pads=(1, 1, 1, 1))
 PROBLEM = ConvProblem(1, 64, 56, 56, 64, SAME)
 LEGAL = ConvSchedule(2, 6, 4, 56, 8, 8, stage=True, prefetch=False, prefetch_input=False)
@@ -98,11 +98,35 @@ def test_a_panel_across_two_groups_has_the_channels_of_both() -> None:
     problem = ConvProblem(1, 68, 4, 4, 68, groups=4)
     weight = np.arange(68 * 17, dtype=np.float32).reshape(68, 17, 1, 1) + 1
     schedule = replace(LEGAL, vectors=1, stage=False, k_blocks=17, unroll=1)
-    assert panel_groups(problem, 1, 8) == [1, 1, 2, 1, 2, 1, 2, 1, 1]
+    assert list(map(len, panel_groups(problem, 1, 8))) == [1, 1, 2, 1, 2, 1, 2, 1, 1]
     panel = pack(weight, problem, schedule, AVX2).reshape(9, 2, 17, 8)[6]  # channels 48 to 55
     assert panel[0, 5, 2] == weight[50, 5, 0, 0]  # of group 2, which has outputs 34 to 50
     assert panel[1, 5, 3] == weight[51, 5, 0, 0]
     assert not panel[0, :, 3:].any() and not panel[1, :, :3].any()
+
+
+def test_four_channels_of_integers_are_neighbours() -> None:
+    problem = ConvProblem(1, 9, 4, 4, 20, Window((1, 2)), dtype="ui8", weights="i8")
+    weight = np.arange(20 * 9 * 2).astype(np.int8).reshape(20, 9, 1, 2)
+    schedule = replace(LEGAL, vectors=1, stage=False, unroll=4)
+    packed = pack(weight, problem, schedule, VNNI).reshape(2, 1, 2, 4, 16, 4)
+    np.testing.assert_array_equal(packed[1, 0, 1, 1, 3], weight[19, 4:8, 0, 1])
+    np.testing.assert_array_equal(packed[0, 0, 0, 2, 7], [weight[7, 8, 0, 0], 0, 0, 0])
+
+
+def test_a_panel_of_integers_has_the_units_of_all_its_groups_at_once() -> None:
+    problem = ConvProblem(1, 15, 4, 4, 20, groups=5, dtype="ui8", weights="i8")
+    reach = panel_reach(problem, 1, VNNI)
+    assert (reach.units, reach.blocks, reach.last) == (
+        1,
+        3,
+        1,
+    )  # groups 0 to 3 read channels 0 to 11
+    weight = np.arange(60).astype(np.int8).reshape(20, 3, 1, 1) + 1
+    panels = pack(weight, problem, replace(LEGAL, vectors=1, unroll=1), VNNI).reshape(2, 3, 16, 4)
+    np.testing.assert_array_equal(panels[0, :, 0], [[1, 2, 3, 0], [0] * 4, [0] * 4])
+    np.testing.assert_array_equal(panels[0, :, 4], [[0, 0, 0, 13], [14, 15, 0, 0], [0] * 4])
+    np.testing.assert_array_equal(panels[1, :, 0], [[0] * 4, [0] * 4, [49, 50, 51, 0]])
 
 
 def test_pointwise_convolutions_are_flattened_and_others_are_not() -> None:

@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
+from xcompile.compiler.codegen.cpu.conv_context import ConvContext, Source, Tile
 from xcompile.compiler.codegen.cpu.conv_staging import stage
-from xcompile.compiler.codegen.cpu.conv_tile import ConvContext, RegisterTile, Source, Tile
+from xcompile.compiler.codegen.cpu.conv_tile import RegisterTile
+from xcompile.compiler.codegen.cpu.products import products_of
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip
 from xcompile.compiler.schedule.conv import (
     ConvBlocking,
     ConvProblem,
     ConvSchedule,
-    partial_floats,
-    staged_floats,
+    partial_bytes,
+    staged_bytes,
 )
 from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.schedule import TargetNumbers
@@ -31,6 +33,7 @@ def emit_conv(
     end: Index,
     sizes: Mapping[str, Index],
     scratch: Buffer | None,
+    fill: Value | None = None,
 ) -> None:
     """Write the units [begin, end) of a convolution.
 
@@ -46,20 +49,25 @@ def emit_conv(
         end: one past the last unit.
         sizes: values of the problem's symbols.
         scratch: `scratch_bytes` of memory (i8), aligned to 64 bytes; None when no bytes are needed.
+        fill: what padding holds, an 8-bit integer; 0 when None.
     """
-    staged = staged_floats(problem, schedule, target)
-    partial = partial_floats(problem, schedule, target)
+    staged = staged_bytes(problem, schedule, target)
+    partial = partial_bytes(problem, schedule, target)
+    form = problem.form(target)
     context = ConvContext(
         b=b,
         problem=problem,
         schedule=schedule,
+        target=target,
+        products=products_of(form, target),
         blocking=ConvBlocking.of(problem, schedule, target),
         x=x,
         weights=weights,
         sink=sink,
         sizes=WindowSizes.of(b, problem, sizes),
-        staged=b.view(scratch, 0, "f32") if scratch and staged else None,
-        partial=b.view(scratch, 4 * staged, "f32") if scratch and partial else None,
+        fill=fill,
+        staged=b.view(scratch, 0, form.left.removeprefix("u")) if scratch and staged else None,
+        partial=b.view(scratch, staged, form.sum) if scratch and partial else None,
     )
     _units(context, begin, end)
 

@@ -1,13 +1,20 @@
-"""Staging: the input of a tile copied to scratch memory, so that inner loops know no padding."""
+"""Staging: the input of a tile copied to scratch memory, so that inner loops know no padding.
 
-from xcompile.compiler.codegen.cpu.builder import Index, Value
-from xcompile.compiler.codegen.cpu.conv_tile import ConvContext
+Integers are brought into the form that products read: widened where that asks for it, and of row-major input the
+channels of a unit next to each other.
+"""
+
+from dataclasses import dataclass
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.conv_context import ConvContext
+from xcompile.compiler.ir.dtypes import is_unsigned
 
 
 def stage(
     context: ConvContext, n: Index, oh: Index, ow: Index, height: Index, width: Index
 ) -> None:
-    """Copy the input of a tile to scratch memory, with zeros where the padding is.
+    """Copy the input of a tile to scratch memory, with `fill` where the padding is.
 
     Args:
         context: of the convolution.
@@ -28,18 +35,19 @@ def stage(
     begin = b.min(b.ceildiv(b.max(b.sub(0, left), 0), step_w), columns)
     finish = b.min(b.ceildiv(b.max(b.sub(sizes.w, left), 0), step_w), columns)
     finish = b.max(begin, finish)
-    first_plane = b.mul(n, blocking.planes)
-    with b.loop(0, blocking.planes) as plane, b.loop(0, rows) as row:
-        y = b.add(top, b.mul(row, step_h))
-        inside = _inside(context, y, sizes.h)
-        low = b.select(inside, begin, columns)
-        high = b.select(inside, finish, columns)
-        target = b.flatten([plane, row], [blocking.plane, blocking.columns * blocking.pixel])
-        source_row = b.add(b.mul(b.add(first_plane, plane), sizes.h), y)
-        source = b.mul(b.add(b.mul(source_row, sizes.w), left), blocking.pixel)
-        _fill(context, target, 0, low)
-        _copy(context, target, source, low, high, step_w)
-        _fill(context, target, high, columns)
+    for part in _parts(context, n):
+        with b.loop(0, part.planes) as plane, b.loop(0, rows) as row:
+            y = b.add(top, b.mul(row, step_h))
+            inside = _inside(context, y, sizes.h)
+            low = b.select(inside, begin, columns)
+            high = b.select(inside, finish, columns)
+            place = [b.add(plane, part.target), row]
+            target = b.flatten(place, [blocking.plane, blocking.columns * blocking.pixel])
+            source_row = b.add(b.mul(b.add(part.source, plane), sizes.h), y)
+            source = b.add(b.mul(source_row, sizes.w), left)
+            part.pixels.fill(target, 0, low)
+            part.pixels.copy(target, source, low, high, step_w)
+            part.pixels.fill(target, high, columns)
 
 
 def _staged_extent(context: ConvContext, axis: int, size: Index) -> Index:
@@ -61,31 +69,145 @@ def _inside(context: ConvContext, y: Index, rows: Index) -> Value | bool:
     return b.op(f"arith.cmpi ult, {b.index(y)}, {b.index(rows)} : index")
 
 
-def _fill(context: ConvContext, row: Index, low: Index, high: Index) -> None:
-    """Zeros into the pixels [low, high) of a staged row."""
-    if isinstance(low, int) and isinstance(high, int) and low >= high:
-        return
-    b, pixel = context.b, context.blocking.pixel
-    assert context.staged is not None
-    zero = b.float_constant(0.0, "f32", pixel if pixel > 1 else 0)
-    with b.loop(low, high) as column:
-        b.store(zero, context.staged, b.add(row, b.mul(column, pixel)), pixel if pixel > 1 else 0)
+@dataclass(frozen=True)
+class _Part:
+    """Planes that are staged in one loop.
+
+    Attributes:
+        pixels: how their pixels are copied.
+        source: the number of the first plane in the input.
+        target: the number of the first plane in the staged tile.
+        planes: how many.
+    """
+
+    pixels: "_Pixels"
+    source: Index
+    target: int
+    planes: int
 
 
-def _copy(
-    context: ConvContext, row: Index, source: Index, low: Index, high: Index, step: int
-) -> None:
-    """Input pixels into the pixels [low, high) of a staged row."""
-    b, pixel = context.b, context.blocking.pixel
-    lanes = pixel if pixel > 1 else 0
-    assert context.staged is not None
-    if not lanes and step == 1:  # whole vectors of neighbouring pixels first
-        count = b.div(b.sub(high, low), context.lanes)
-        whole = b.add(low, b.mul(count, context.lanes))
-        with b.loop(low, whole, context.lanes) as column:
-            value = b.load(context.x, b.add(source, column), context.lanes)
-            b.store(value, context.staged, b.add(row, column), context.lanes)
-        low = whole
-    with b.loop(low, high) as column:
-        value = b.load(context.x, b.add(source, b.mul(column, pixel * step)), lanes)
-        b.store(value, context.staged, b.add(row, b.mul(column, pixel)), lanes)
+def _parts(context: ConvContext, n: Index) -> list[_Part]:
+    b, problem, blocking = context.b, context.problem, context.blocking
+    if not (problem.is_plain and problem.is_integer):
+        first = b.mul(n, blocking.planes)
+        return [_Part(_Pixels(context), first, 0, blocking.planes)]
+    group = blocking.form.group
+    return [
+        _Part(
+            _Units(context, min(group, problem.c - unit * group)),
+            b.add(b.mul(n, problem.c), unit * group),
+            unit,
+            1,
+        )
+        for unit in range(blocking.planes)
+    ]
+
+
+class _Pixels:
+    """Copies pixels whose elements lie in memory as they are staged, or narrower."""
+
+    def __init__(self, context: ConvContext) -> None:
+        assert context.staged is not None
+        self.context, self.b, self.staged = context, context.b, context.staged
+        self.pixel = context.blocking.pixel
+        register = context.lanes * 4 // context.blocking.element
+        self.wide = register // self.pixel
+        """Pixels that fill a vector register."""
+
+    def fill(self, row: Index, low: Index, high: Index) -> None:
+        """What stands for padding into the pixels [low, high) of a staged row."""
+        if isinstance(low, int) and isinstance(high, int) and low >= high:
+            return
+        b = self.b
+        value = self.padding()
+        with b.loop(low, high) as column:
+            self.store(value, row, column, 1)
+
+    def copy(self, row: Index, source: Index, low: Index, high: Index, step: int) -> None:
+        """Input pixels into the pixels [low, high) of a staged row, whole registers first."""
+        b, wide = self.b, self.wide
+        if wide > 1 and step == 1:
+            whole = b.add(low, b.mul(b.div(b.sub(high, low), wide), wide))
+            with b.loop(low, whole, wide) as column:
+                self.store(self.load(b.add(source, column), wide), row, column, wide)
+            low = whole
+        with b.loop(low, high) as column:
+            self.store(self.load(b.add(source, b.mul(column, step)), 1), row, column, 1)
+
+    def store(self, value: Value, row: Index, column: Index, count: int) -> None:
+        """Store neighbouring pixels of a staged row."""
+        at = self.b.add(row, self.b.mul(column, self.pixel))
+        self.b.store(value, self.staged, at, self.lanes(count))
+
+    def lanes(self, count: int) -> int:
+        """Elements of so many pixels, 0 for a single one."""
+        return count * self.pixel if count * self.pixel > 1 else 0
+
+    def load(self, source: Index, count: int) -> Value:
+        """Neighbouring pixels of the input, as they are staged."""
+        lanes = self.lanes(count)
+        return self.extend(
+            self.b.load(self.context.x, self.b.mul(source, self.pixel), lanes), lanes
+        )
+
+    def padding(self) -> Value:
+        """A pixel of padding."""
+        context, b, lanes = self.context, self.b, self.lanes(1)
+        dtype = context.x.dtype
+        if context.fill is None:
+            return b.constant(
+                "0" if context.problem.is_integer else "0.0", self.staged.dtype, lanes
+            )
+        value = b.broadcast(context.fill, dtype, lanes) if lanes else context.fill
+        return self.extend(value, lanes)
+
+    def extend(self, value: Value, lanes: int) -> Value:
+        """Elements of the input as elements of the staged tile."""
+        if self.context.x.dtype == self.staged.dtype:
+            return value
+        return extended(self.b, value, self.context.problem.dtype, lanes, self.staged.dtype)
+
+
+class _Units(_Pixels):
+    """Copies pixels of row-major integers: the channels of a unit, each from its own plane, next to each other."""
+
+    def __init__(self, context: ConvContext, channels: int) -> None:
+        super().__init__(context)
+        self.channels = channels
+
+    def load(self, source: Index, count: int) -> Value:
+        b, sizes = self.b, self.context.sizes
+        plane = b.mul(sizes.h, sizes.w)
+        places = [b.add(source, b.mul(plane, channel)) for channel in range(self.channels)]
+        return self.unit([b.load(self.context.x, at, count) for at in places], count)
+
+    def padding(self) -> Value:
+        if self.context.fill is None:
+            return super().padding()
+        value = self.b.broadcast(self.context.fill, self.context.x.dtype, 1)
+        return self.unit([value] * self.channels, 1)
+
+    def unit(self, channels: list[Value], count: int) -> Value:
+        """The elements of units from their channels, each a vector; those that do not exist are zero."""
+        b, blocking = self.b, self.context.blocking
+        bits, group = 8 * blocking.element, blocking.form.group
+        dtype = f"i{bits * group}"
+        word: Value | None = None
+        for number, value in enumerate(channels):
+            wide = extended(b, value, self.context.problem.dtype, count, dtype)
+            if number < group - 1:  # the sign of the last one has no bits to spoil
+                keep = b.int_constant((1 << bits) - 1, dtype, count)
+                wide = b.binary("arith.andi", wide, keep, count, dtype)
+            if number:
+                shift = b.int_constant(bits * number, dtype, count)
+                wide = b.binary("arith.shli", wide, shift, count, dtype)
+            word = wide if word is None else b.binary("arith.ori", word, wide, count, dtype)
+        assert word is not None
+        kind = vector_type(count * self.pixel, self.staged.dtype)
+        return b.op(f"vector.bitcast {word} : {vector_type(count, dtype)} to {kind}")
+
+
+def extended(b: Builder, value: Value, dtype: str, lanes: int, to: str) -> Value:
+    """Integers of `dtype` in a wider type, by their sign."""
+    op = "arith.extui" if is_unsigned(dtype) else "arith.extsi"
+    return b.op(f"{op} {value} : {vector_type(lanes, 'i8')} to {vector_type(lanes, to)}")

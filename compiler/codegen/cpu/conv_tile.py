@@ -1,83 +1,13 @@
 """A register tile of a direct convolution: some output pixels times the vectors of a panel."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
-from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip
-from xcompile.compiler.schedule.conv import ConvBlocking, ConvProblem, ConvSchedule
+from xcompile.compiler.codegen.cpu.builder import Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.conv_context import ConvContext, Place, Tile
+from xcompile.compiler.codegen.cpu.products import multiply_tile
+from xcompile.compiler.codegen.cpu.windows import clip
+from xcompile.compiler.schedule.conv_problem import panel_reach
 from xcompile.compiler.target.target import CACHE_LINE
-
-LINE = CACHE_LINE // 4
-"""Floats of a cache line."""
-
-
-@dataclass(frozen=True)
-class ConvContext:
-    """What all parts of the emitter of one convolution share.
-
-    Attributes:
-        b: where to write.
-        problem: the convolution.
-        schedule: a legal schedule.
-        blocking: what follows from these.
-        x: the input.
-        weights: the packed weights.
-        sink: takes the results.
-        sizes: of input and output.
-        staged: scratch memory for a tile's input; None when it is read in place.
-        partial: scratch memory for partial sums; None when there are none.
-    """
-
-    b: Builder
-    problem: ConvProblem
-    schedule: ConvSchedule
-    blocking: ConvBlocking
-    x: Buffer
-    weights: Buffer
-    sink: Sink
-    sizes: WindowSizes
-    staged: Buffer | None
-    partial: Buffer | None
-
-    @property
-    def lanes(self) -> int:
-        """V, the vector length."""
-        return self.blocking.lanes
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a tile's input pixels are: float offsets and strides in a buffer."""
-
-    buffer: Buffer
-    base: Index
-    plane: Index
-    row: Index
-    steps: tuple[int, int]  # input rows and columns from one output pixel to the next
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile of output pixels of one image; of a transposed convolution, those of one phase."""
-
-    n: Index
-    oh: Index
-    ow: Index
-    height: Index
-    width: Index
-    source: Source
-    phase: tuple[Index, Index] = (0, 0)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Row and column of an output pixel in its tile; the column is `column + shift`."""
-
-    row: Index
-    column: Index
-    shift: int = 0
 
 
 class RegisterTile:
@@ -114,13 +44,14 @@ class RegisterTile:
         """Sum up `count` blocks of input channels from `first` on; the last part goes to the sink."""
         context, b = self.context, self.b
         blocks = context.blocking.in_blocks
-        types = [vector_type(context.lanes, "f32")] * len(self.cells)
-        zeros = [b.float_constant(0.0, "f32", context.lanes)] * len(self.cells)
+        types = [vector_type(context.lanes, context.sum_dtype)] * len(self.cells)
+        zeros = [self.zero()] * len(self.cells)
         places = self.places()
-        if context.problem.groups > 1:
+        if context.problem.groups > 1 and not context.problem.is_integer:
             self.finish(self.sum_groups(types, places, weights), places)
             return
-        sums = self.reduce(zeros, types, self.offsets(places), weights, first, count)
+        unit = self.first_unit() if context.problem.groups > 1 else 0
+        sums = self.reduce(zeros, types, self.offsets(places), weights, first, count, unit)
         if context.partial is None:
             self.finish(sums, places)
             return
@@ -129,6 +60,21 @@ class RegisterTile:
         )
         last = b.compare("sge", b.add(first, count), blocks)
         b.either(last, lambda: self.finish(totals, places), lambda: self.store_partial(totals))
+
+    def zero(self) -> Value:
+        """A vector of sums of nothing."""
+        context, b = self.context, self.b
+        if context.problem.is_integer:
+            return b.int_constant(0, context.sum_dtype, context.lanes)
+        return b.float_constant(0.0, context.sum_dtype, context.lanes)
+
+    def first_unit(self) -> Index:
+        """The first unit of input channels of a panel of integers: where its first group begins, or before."""
+        context, b, problem = self.context, self.b, self.context.problem
+        reach = panel_reach(problem, self.vectors, context.target)
+        oc, c = problem.oc // problem.groups, problem.c // problem.groups
+        group = b.div(b.mul(self.panel, self.vectors * context.lanes), oc)
+        return b.min(b.div(b.mul(group, c), context.blocking.form.group), reach.last)
 
     def sum_groups(self, types: list[str], places: Sequence[Place], weights: Index) -> list[Value]:
         """The sums of a panel: those of one of its groups after the other, each kept for its own output channels.
@@ -145,8 +91,7 @@ class RegisterTile:
         first = b.mul(self.panel, width)
         low = b.div(first, oc)
         high = b.add(b.div(b.sub(b.min(b.add(first, width), problem.oc), 1), oc), 1)
-        zero = b.float_constant(0.0, "f32", lanes)
-        zeros = [zero] * len(self.cells)
+        zeros = [self.zero()] * len(self.cells)
         offsets = self.offsets(places)
 
         def body(group: Index, kept: list[Value]) -> Sequence[Value]:
@@ -167,7 +112,7 @@ class RegisterTile:
         """The sums over the channels of a group, which begin at `channel`: parts of them, added."""
         context, b = self.context, self.b
         blocks, most = context.blocking.in_blocks, context.schedule.k_blocks
-        zeros = [b.float_constant(0.0, "f32", context.lanes)] * len(self.cells)
+        zeros = [self.zero()] * len(self.cells)
         if most >= blocks:
             return self.reduce(zeros, types, offsets, weights, 0, blocks, channel)
 
@@ -181,8 +126,12 @@ class RegisterTile:
 
     def add(self, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
         """The sums of vectors."""
-        lanes = self.context.lanes
-        return [self.b.binary("arith.addf", x, y, lanes) for x, y in zip(left, right, strict=True)]
+        context = self.context
+        op = "arith.addi" if context.problem.is_integer else "arith.addf"
+        return [
+            self.b.binary(op, x, y, context.lanes, context.sum_dtype)
+            for x, y in zip(left, right, strict=True)
+        ]
 
     def lanes_in(self, begin: Index, count: int) -> Value:
         """A mask of the lanes in [begin, begin + count); begin may be negative."""
@@ -217,7 +166,7 @@ class RegisterTile:
         return places
 
     def offsets(self, places: Sequence[Place]) -> list[tuple[Index, int]]:
-        """The float offset of each pixel's first input, as a sum whose second term is known."""
+        """The offset of each pixel's first input, as a sum whose second term is known."""
         b, source = self.b, self.tile.source
         row_step = b.mul(source.row, source.steps[0])
         column_step = source.steps[1] * self.context.blocking.pixel
@@ -238,9 +187,9 @@ class RegisterTile:
         weights: Index,
         first: Index,
         count: Index,
-        channel: Index = 0,
+        unit: Index = 0,
     ) -> list[Value]:
-        """The loops over blocks, kernel columns, kernel rows and channels of a block.
+        """The loops over blocks, kernel columns, kernel rows and units of a block.
 
         Args:
             sums: what is added to.
@@ -249,29 +198,29 @@ class RegisterTile:
             weights: where those of the panel, or of its group, begin.
             first: the first block.
             count: how many.
-            channel: the first channel of the first block.
+            unit: the first unit of the first block.
         """
         context, b = self.context, self.b
         blocking, schedule, window = context.blocking, context.schedule, context.problem.window
         source = self.tile.source
         kh, kw = context.problem.taps
-        tap = blocking.channels * schedule.vectors * context.lanes
-        lane_stride = 1 if blocking.pixel > 1 else source.plane
+        tap = blocking.units * blocking.unit
+        stride = source.plane if context.problem.is_plain else blocking.form.group
 
-        def over_channels(at: Index, weight: Index, carried: list[Value]) -> Sequence[Value]:
-            def body(channel: Index, inner: list[Value]) -> Sequence[Value]:
-                x = b.add(at, b.mul(channel, lane_stride))
-                w = b.add(weight, b.mul(channel, schedule.vectors * context.lanes))
+        def over_units(at: Index, weight: Index, carried: list[Value]) -> Sequence[Value]:
+            def body(number: Index, inner: list[Value]) -> Sequence[Value]:
+                x = b.add(at, b.mul(number, stride))
+                w = b.add(weight, b.mul(number, blocking.unit))
                 self.prefetch(w, count)
                 self.prefetch_input(offsets[0][0], x)
-                return self.step(inner, offsets, x, w, lane_stride)
+                return self.step(inner, offsets, x, w, stride)
 
-            return b.reduce(0, blocking.channels, schedule.unroll, carried, types, body)
+            return b.reduce(0, blocking.units, schedule.unroll, carried, types, body)
 
         def over_block(block: Index, carried: list[Value]) -> Sequence[Value]:
             x0 = b.mul(block, source.plane)
             if context.problem.groups > 1:
-                start = b.add(channel, b.mul(block, blocking.channels))
+                start = b.mul(b.add(unit, b.mul(block, blocking.units)), blocking.form.group)
                 plane, lane = b.div(start, context.lanes), b.rem(start, context.lanes)
                 x0 = b.add(b.mul(plane, source.plane), lane)
             w0 = b.add(weights, b.mul(block, kh * kw * tap))
@@ -282,7 +231,7 @@ class RegisterTile:
 
                 def over_rows(r: Index, inner: list[Value]) -> Sequence[Value]:
                     x2 = b.add(x1, b.mul(b.mul(r, window.dilations[0]), source.row))
-                    return over_channels(x2, b.add(w1, b.mul(r, tap)), inner)
+                    return over_units(x2, b.add(w1, b.mul(r, tap)), inner)
 
                 return b.reduce(0, kh, 1, outer, types, over_rows)
 
@@ -296,25 +245,27 @@ class RegisterTile:
         offsets: Sequence[tuple[Index, int]],
         x: Index,
         w: Index,
-        lane_stride: Index,
+        stride: Index,
     ) -> list[Value]:
-        """The unrolled channels: for each, load the weights and a broadcast pixel after the other."""
+        """The unrolled units: for each, load the weights and a broadcast pixel after the other."""
         context, b, lanes = self.context, self.b, self.context.lanes
-        buffer = self.tile.source.buffer
-        sums = list(sums)
+        products, blocking = context.products, context.blocking
         starts = {offset: b.add(offset, x) for offset, _ in offsets}
-        for channel in range(context.schedule.unroll):
-            shift = b.mul(channel, lane_stride)
-            row = b.add(w, channel * self.vectors * lanes)
+        for number in range(context.schedule.unroll):
+            shift = b.mul(number, stride)
+            row = b.add(w, number * blocking.unit)
             columns = [
-                b.load(context.weights, b.add(row, j * lanes), lanes) for j in range(self.vectors)
+                products.load_right(
+                    b, context.weights, b.add(row, j * lanes * blocking.form.group), lanes
+                )
+                for j in range(self.vectors)
             ]
-            for i, (offset, known) in enumerate(offsets):
-                scalar = b.load(buffer, b.add(starts[offset], known, shift))
-                pixel = b.broadcast(scalar, "f32", lanes)
-                for j, column in enumerate(columns):
-                    cell = i * self.vectors + j
-                    sums[cell] = b.fma(pixel, column, sums[cell], lanes)
+
+            def place(i: int, shift: Index = shift) -> Index:
+                offset, known = offsets[i]
+                return b.add(starts[offset], known, shift)
+
+            sums = multiply_tile(b, products, self.tile.source.buffer, place, columns, sums, lanes)
         return sums
 
     def prefetch(self, w: Index, count: Index) -> None:
@@ -323,25 +274,25 @@ class RegisterTile:
         if not schedule.prefetch:
             return
         kh, kw = context.problem.taps
-        step = schedule.unroll * self.vectors * context.lanes
-        lines = -(-step // LINE)
+        line = CACHE_LINE // context.weights.element_bytes
+        lines = -(-schedule.unroll * context.blocking.unit // line)
         tiles = -(-schedule.tile_h * schedule.tile_w // schedule.pixels)
         share = -(-lines // tiles)
         part: Index = context.blocking.panel
         if context.partial is not None:
-            part = b.mul(count, kh * kw * context.blocking.channels * self.vectors * context.lanes)
-        at = b.add(w, part, b.mul(self.number, share * LINE))
-        for line in range(share):
-            b.prefetch(context.weights, b.add(at, line * LINE))
+            part = b.mul(count, kh * kw * context.blocking.units * context.blocking.unit)
+        at = b.add(w, part, b.mul(self.number, share * line))
+        for number in range(share):
+            b.prefetch(context.weights, b.add(at, number * line))
 
     def prefetch_input(self, offset: Index, x: Index) -> None:
         """Fetch what the next register tile reads in the present block of channels."""
         context, b = self.context, self.b
         if not context.schedule.prefetch_input:
             return
-        floats = self.pixels * self.tile.source.steps[1] * context.blocking.pixel
-        at = b.add(offset, x, floats)
-        for line in range(0, floats, LINE):
+        elements = self.pixels * self.tile.source.steps[1] * context.blocking.pixel
+        at = b.add(offset, x, elements)
+        for line in range(0, elements, CACHE_LINE // context.blocking.element):
             b.prefetch(self.tile.source.buffer, b.add(at, line))
 
     # -- partial sums and results -------------------------------------------------------------
