@@ -156,7 +156,10 @@ class Squeeze(DataMovement):
         if self.axes is None:
             for size in shape:
                 if not isinstance(size, int):
-                    what = f"squeeze without axes keeps an axis of {size} elements, which must not be 1"
+                    what = (
+                        f"squeeze without axes keeps an axis of {size} elements, which must not be 1: "
+                        "the rank would be another; compile the model with that size stated"
+                    )
                     sizes.equal(minimum(maximum(size - 1, 1 - size), 1), 1, what)
             return [tuple(d for d in shape if d != 1)]
         axes = {axis_of(self, axis, len(shape)) for axis in self.axes}

@@ -102,6 +102,18 @@ def test_inputs_have_three_sizes_where_the_model_allows(name):
     assert len(shapes) == (1 if name in ONE_SIZE else 3)
 
 
+def test_plcmos_takes_one_recording_where_the_model_states_it():
+    """A Squeeze without axes gives its output another rank then."""
+    model = onnx.load(corpus.model("plcmos"))
+    for info in model.graph.input:
+        info.type.tensor_type.shape.dim[0].dim_value = 1
+    feeds = {name: array[:1] for name, array in ENTRIES["plcmos"](1).items()}
+    own = distance(optimized(model, feeds), reference(model, feeds))
+    found = list(xcompile.compile(model).run(feeds).values())
+    assert [y.shape for y in found] == [()]
+    assert agrees(found, reference64(model, feeds), own)
+
+
 def test_a_model_without_further_outputs_gives_the_same(case, request):
     make, model, compiled = case
     name = request.node.callspec.params["case"]

@@ -79,6 +79,17 @@ def test_a_shape_that_does_not_fit_is_an_error_of_the_run(shape):
         run([X, i64(*shape)])
 
 
+def test_squeeze_without_axes_wants_a_size_of_one_stated():
+    """The rank of the result is part of the compiled model."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    open_size = xcompile.compile(one_node("Squeeze", [("x", FLOAT, ["n", 3])], 1))
+    np.testing.assert_array_equal(open_size.run({"x": x})["y0"], x)
+    with pytest.raises(RuntimeModelError, match="compile the model with that size stated"):
+        open_size.run({"x": x[:1]})
+    stated = xcompile.compile(one_node("Squeeze", [("x", FLOAT, [1, 3])], 1))
+    np.testing.assert_array_equal(stated.run({"x": x[:1]})["y0"], x[0])
+
+
 @pytest.mark.parametrize("start", [0, 2, -1, -5, 9, -(2**63), 2**63 - 1])
 @pytest.mark.parametrize("end", [0, 3, -1, -5, 9, -(2**63), 2**63 - 1])
 @pytest.mark.parametrize("step", [1, -1, 2, -3])
