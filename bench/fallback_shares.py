@@ -2,7 +2,7 @@
 
     python -m bench.fallback_shares [NAME…]
 
-prints a line a model: its milliseconds with one thread, the share of fallback kernels in them, and the largest of these.
+prints a line a model: its milliseconds with one thread, the share of fallback kernels in them, and the largest ones.
 """
 
 import sys
