@@ -1,6 +1,7 @@
 """One kernel, from its Builder to a Python function; for tests and benchmarks."""
 
 import ctypes
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -22,17 +23,28 @@ NARROW = replace(targets()["x86-avx2"], name="x86-avx2-128", vector_bits=128)
 """AVX2 code with vectors of 128 bits: the shape of NEON's kernels on an x86 host."""
 
 
+foreign: Callable[[Target, bytes, Sequence[np.ndarray | int]], None] | None = None
+"""Calls the function `kernel` of an object file for a target that this host is not, with the arguments of
+`NativeKernel`; tests set it where they have an emulator."""
+
+TARGETS = "XCOMPILE_KERNEL_TARGETS"
+"""The variable that names other targets for tests of kernels, such as "arm-neon", separated by commas."""
+
+
 def runnable_targets() -> list[Target]:
-    """Targets of 4, 8 and 16 float lanes whose code this host runs."""
+    """Targets of 4, 8 and 16 float lanes whose code this host runs, or those that `TARGETS` names."""
+    if os.environ.get(TARGETS):
+        return [targets()[name] for name in os.environ[TARGETS].split(",")]
     candidates = (NARROW, targets()["x86-avx2"], targets()["x86-avx512"])
     return [target for target in candidates if target.runs_on(host_target())]
 
 
 class NativeKernel:
-    """A kernel loaded into this process, called with arrays, sizes and the part to do.
+    """A kernel called with arrays, sizes and the part to do: loaded into this process, or for `foreign`.
 
     Attributes:
         llvm_ms: milliseconds that LLVM took.
+        code: the object file.
     """
 
     def __init__(self, builder: Builder, signature: Signature, target: Target) -> None:
@@ -46,18 +58,21 @@ class NativeKernel:
         )
         spec = MachineSpec(target.triple, target.llvm_cpu(), target.llvm_features())
         start = time.perf_counter()
-        code, _ = compile_object(text, spec)
+        self.code, _ = compile_object(text, spec)
         self.llvm_ms = (time.perf_counter() - start) * 1e3
-        self._text, self._spec = text, spec
-        self._objects = LoadedObjects([code], {}, ["kernel"])
-        self.address = self._objects.address("kernel")
+        self._text, self._spec, self._target = text, spec, target
 
     def __call__(self, *arguments: np.ndarray | int) -> None:
         """Call it: arrays of the buffers, then sizes, begin and end."""
-        self.bind(*arguments)()
+        if self._target.runs_on(host_target()):
+            self.bind(*arguments)()
+        elif foreign is not None:
+            foreign(self._target, self.code, arguments)
+        else:
+            raise OSError(f"this machine does not run code for {self._target.name}")
 
     def bind(self, *arguments: np.ndarray | int) -> Callable[[], None]:
-        """The call with these arguments, ready to be timed; keeps the arrays and the code alive."""
+        """The call in this process with these arguments, ready to be timed; keeps the arrays and the code alive."""
         values: list[Any] = [
             ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else ctypes.c_int64(a)
             for a in arguments
@@ -71,6 +86,12 @@ class NativeKernel:
         return call
 
     @cached_property
+    def address(self) -> int:
+        """Of the function in this process."""
+        self._objects = LoadedObjects([self.code], {}, ["kernel"])
+        return self._objects.address("kernel")
+
+    @cached_property
     def listing(self) -> str:
         """The assembly text."""
         return compile_object(self._text, self._spec, listing=True)[1] or ""
@@ -78,12 +99,14 @@ class NativeKernel:
     @property
     def stack_stores(self) -> int:
         """Vector stores to the stack: spilled registers."""
-        return len(re.findall(r"vmov\w+\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)", self.listing))
+        x86 = r"vmov\w+\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)"
+        arm = r"st[rp]\s+q\d+, (?:q\d+, )?\[sp"
+        return len(re.findall(f"{x86}|{arm}", self.listing))
 
     @property
     def calls(self) -> list[str]:
         """The functions that the code calls; there should be none."""
-        return sorted(set(re.findall(r"call\w?\s+(\w+)", self.listing)) - {"kernel"})
+        return sorted(set(re.findall(r"\t(?:call\w?|bl)\s+(\w+)", self.listing)) - {"kernel"})
 
 
 def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
