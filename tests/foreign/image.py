@@ -135,9 +135,13 @@ class _SharedObject:
         self.machine: int = header[2]
         programs, sections = header[5], header[6]
         program_count, section_count, names_index = header[10], header[12], header[13]
-        rows = [struct.unpack_from("<IIQQQQQQ", data, programs + 56 * i) for i in range(program_count)]
+        rows = [
+            struct.unpack_from("<IIQQQQQQ", data, programs + 56 * i) for i in range(program_count)
+        ]
         self.segments = [(r[2], r[3], r[5], r[6]) for r in rows if r[0] == _LOAD]
-        heads = [struct.unpack_from("<IIQQQQIIQQ", data, sections + 64 * i) for i in range(section_count)]
+        heads = [
+            struct.unpack_from("<IIQQQQIIQQ", data, sections + 64 * i) for i in range(section_count)
+        ]
         parts = {
             _text(data, heads[names_index][4] + head[0]): data[head[4] : head[4] + head[5]]
             for head in heads

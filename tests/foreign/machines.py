@@ -24,6 +24,8 @@ from xcompile.compiler.target.target import Target
 REQUIRED = "XCOMPILE_FOREIGN_REQUIRED"
 """The variable that, set to anything, makes a missing emulator an error; `.ci/run` sets it."""
 
+TIMEOUT_SECONDS = 300
+
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE = (
     *("-O2", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all"),
@@ -53,12 +55,11 @@ class Qemu:
         """What is not installed, or None."""
         return None if shutil.which("qemu-aarch64") else "qemu-aarch64"
 
-    def run(self, image: Image, timeout: float = 300) -> tuple[list[int], list[bytes]]:
+    def run(self, image: Image) -> tuple[list[int], list[bytes]]:
         """Make the calls of an image.
 
         Args:
             image: the memory.
-            timeout: seconds.
 
         Returns:
             What the calls returned, and the content of the image's ranges.
@@ -69,10 +70,10 @@ class Qemu:
         command = ["qemu-aarch64", "-cpu", "max", str(_linux_program())]
         try:
             done = subprocess.run(
-                command, input=image.encode(), capture_output=True, timeout=timeout, check=False
+                command, input=image.encode(), capture_output=True, timeout=TIMEOUT_SECONDS, check=False
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            raise MachineError(f"no end within {timeout} s in qemu") from error
+            raise MachineError(f"no end within {TIMEOUT_SECONDS} s in qemu") from error
         if done.returncode or done.stdout[:8] != _DONE:
             raise MachineError(_crash(image, "qemu", done.stderr.decode(errors="replace")))
         return image.decode(done.stdout[8:])
@@ -87,9 +88,11 @@ class Bochs:
     def missing(self) -> str | None:
         """What is not installed, or None."""
         needed = ("bochs", *_BOCHS_FILES)
-        return next((name for name in needed if not shutil.which(name) and not Path(name).exists()), None)
+        return next(
+            (name for name in needed if not shutil.which(name) and not Path(name).exists()), None
+        )
 
-    def run(self, image: Image, timeout: float = 300) -> tuple[list[int], list[bytes]]:
+    def run(self, image: Image) -> tuple[list[int], list[bytes]]:
         """Make the calls of an image; see `Qemu.run`."""
         data = image.encode()
         given = -(-len(data) // _SECTOR)
@@ -103,7 +106,7 @@ class Bochs:
                 disk.seek(_IMAGE_SECTOR * _SECTOR)
                 disk.write(data)
                 disk.truncate(cylinders * 16 * 63 * _SECTOR)
-            _start_bochs(folder, cylinders, megabytes, timeout)
+            _start_bochs(folder, cylinders, megabytes)
             with (folder / "disk").open("rb") as disk:
                 disk.seek((_IMAGE_SECTOR + given) * _SECTOR)
                 result = disk.read(len(_DONE) + image.given_bytes)
@@ -137,7 +140,12 @@ def require(machine: Machine) -> None:
 @functools.cache
 def shared_libc(architecture: str) -> bytes:
     """The functions of libc that kernels and models may use, and `run_model`, as a shared object."""
-    options = (f"{architecture}-freestanding-none", "-fPIC", "-fno-builtin", "-Wno-unused-parameter")
+    options = (
+        f"{architecture}-freestanding-none",
+        "-fPIC",
+        "-fno-builtin",
+        "-Wno-unused-parameter",
+    )
     made = [_compile(source, *options) for source in ("libc.c", "model.c")]
     return link_shared([path.read_bytes() for path in made], architecture)
 
@@ -150,7 +158,13 @@ def link_shared(objects: Sequence[bytes], architecture: str) -> bytes:
         paths = [scratch / f"{index}.o" for index in range(len(objects))]
         for path, data in zip(paths, objects, strict=True):
             path.write_bytes(data)
-        options = (f"-m{emulation}", "-shared", "-zmax-page-size=4096", "-znognustack", "--build-id=none")
+        options = (
+            f"-m{emulation}",
+            "-shared",
+            "-zmax-page-size=4096",
+            "-znognustack",
+            "--build-id=none",
+        )
         _zig("ld.lld", *options, *paths, "-o", scratch / "library.so")
         return (scratch / "library.so").read_bytes()
 
@@ -200,7 +214,7 @@ def _zig(*arguments: str | Path) -> None:
         raise MachineError(f"{' '.join(map(str, arguments))}: {done.stderr}")
 
 
-def _start_bochs(folder: Path, cylinders: int, megabytes: int, timeout: float) -> None:
+def _start_bochs(folder: Path, cylinders: int, megabytes: int) -> None:
     """Run Bochs on a terminal of its own, which it needs for its screen, until the PC switches itself off."""
     bios, vga = _BOCHS_FILES
     (folder / "settings").write_text(
@@ -222,11 +236,11 @@ def _start_bochs(folder: Path, cylinders: int, megabytes: int, timeout: float) -
         reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
         reader.start()
         try:
-            process.wait(timeout)
+            process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired as error:
             process.kill()
             process.wait()
-            raise MachineError(f"no end within {timeout} s in Bochs") from error
+            raise MachineError(f"no end within {TIMEOUT_SECONDS} s in Bochs") from error
         reader.join()
     finally:
         os.close(ours)

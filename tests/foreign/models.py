@@ -1,13 +1,17 @@
 """Runs compiled libraries for other instruction sets through their C interface, in the machines of `machines`."""
 
 import struct
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tests.foreign.harness import machine_of
 from tests.foreign.image import Image
 from tests.foreign.machines import shared_libc
+from xcompile.compiler.model import CompiledModel
+from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 from xcompile.runtime import library_format
 from xcompile.runtime.abi import DTYPE_CODES, Manifest
@@ -61,6 +65,32 @@ def run_model(
     if status:
         raise RuntimeError(f"the model ended with status {status - (status >> 63 << 64)}")
     return _outputs(manifest, sizes, data)
+
+
+def run_compiled(
+    model: CompiledModel,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    heap: int = 64 << 20,
+    box: int = 1 << 20,
+) -> dict[str, np.ndarray]:
+    """Save a model that was compiled for a foreign target and run the library; see `run_model`.
+
+    Args:
+        model: the model.
+        inputs: the inputs by name.
+        heap: bytes of memory that it may allocate.
+        box: bytes that the outputs take, each rounded up to 64.
+    """
+    manifest = model.artifact.manifest
+    target = targets()[manifest.target]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.so"
+        model.save(path)
+        library = path.read_bytes()
+    arrays = [inputs[spec.name] for spec in manifest.inputs]
+    found = run_model(target, library, arrays, heap=heap, box=box)
+    return {spec.name: array for spec, array in zip(manifest.outputs, found, strict=True)}
 
 
 class _Tensors:
