@@ -27,6 +27,12 @@ foreign: Callable[[Target, bytes, Sequence[np.ndarray | int]], None] | None = No
 """Calls the function `kernel` of an object file for a target that this host is not, with the arguments of
 `NativeKernel`; tests set it where they have an emulator."""
 
+STACK_STORES = (
+    r"vmov\w+\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)|"  # x86-64
+    r"st[rp]\s+q\d+, (?:q\d+, )?\[sp"  # AArch64
+)
+"""A regular expression for vector stores to the stack in assembly."""
+
 TARGETS = "XCOMPILE_KERNEL_TARGETS"
 """The variable that names other targets for tests of kernels, such as "arm-neon", separated by commas."""
 
@@ -99,9 +105,7 @@ class NativeKernel:
     @property
     def stack_stores(self) -> int:
         """Vector stores to the stack: spilled registers."""
-        x86 = r"vmov\w+\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)"
-        arm = r"st[rp]\s+q\d+, (?:q\d+, )?\[sp"
-        return len(re.findall(f"{x86}|{arm}", self.listing))
+        return len(re.findall(STACK_STORES, self.listing))
 
     @property
     def calls(self) -> list[str]:

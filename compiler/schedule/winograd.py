@@ -252,8 +252,8 @@ def heuristic(problem: WinogradProblem, target: Target, mode: Mode = "auto") -> 
         mode: "f2" or "f4" to decide the tile, "auto" to choose the faster one.
     """
     m = _tile_edge(problem, mode)
-    lanes, wide = problem.block, target.vector_registers >= 32
-    vectors, rows = 2, 12 if wide else 6
+    lanes = problem.block
+    vectors, rows = _register_tile(target)
     unroll = lanes
     while unroll > 1 and unroll * rows * vectors > _LOOP_BODY:
         unroll //= 2
@@ -272,6 +272,13 @@ def heuristic(problem: WinogradProblem, target: Target, mode: Mode = "auto") -> 
         unroll=unroll,
         strip=_strip(target, m, lanes, tiles),
     )
+
+
+def _register_tile(target: Target) -> tuple[int, int]:
+    """Vectors and rows; where each row's input takes a register, fewer rows and wider ones."""
+    if target.vector_registers < 32:
+        return 2, 6
+    return (2, 12) if target.memory_operands else (4, 5)
 
 
 def _tile_edge(problem: WinogradProblem, mode: Mode) -> int:

@@ -52,6 +52,11 @@ class Target:
         """The architecture, "x86_64" or "aarch64"."""
         return self.triple.split("-")[0]
 
+    @property
+    def memory_operands(self) -> bool:
+        """Whether a multiply-add takes an operand from memory, which then needs no register."""
+        return self.arch == "x86_64"
+
     def has(self, feature: str) -> bool:
         """Whether the machine has an instruction set, by LLVM's name."""
         return feature in self.features

@@ -10,11 +10,14 @@ import sys
 import numpy as np
 import pytest
 
+from bench.blocked import CompiledConv
 from bench.native import TARGETS
 from tests.foreign.harness import machine_of
 from tests.kernels import test_attention, test_contraction, test_conv, test_rows, test_transposed
 from tests.kernels import test_windows as windows
 from tests.numerics import test_winograd
+from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.registry import targets
 
 NEON = targets()["arm-neon"]
@@ -64,6 +67,19 @@ def test_rows_and_columns(kind: str, inner: int) -> None:
     x = test_rows.values((3, 37, inner), kind).astype(np.float32)
     got = test_rows.Compiled(problem, NEON)(x, threads=2)
     np.testing.assert_allclose(got, test_rows.reference(problem, x), rtol=4e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_keep_their_accumulators_in_registers(size: int) -> None:
+    window = Window((size, size), pads=(size // 2,) * 4)
+    kernel = CompiledConv(ConvProblem(1, 128, 28, 28, 128, window), NEON).kernel
+    assert kernel.stack_stores == 0
+    assert kernel.calls == []
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_winograd_convolutions_keep_their_accumulators_in_registers(m: int) -> None:
+    test_winograd.test_the_main_loop_keeps_its_accumulators_in_registers(m, NEON)
 
 
 @pytest.mark.full
