@@ -247,6 +247,10 @@ def _register_tile(
     inputs = 0 if target.memory_operands else 1  # registers that a pixel's input takes
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2 - vectors) // (vectors + inputs))
+        panels, computed = (
+            ceil(problem.oc / (vectors * lanes)),
+            panel_work(problem, vectors, target),
+        )
         units = images * panels * max(1, image // SMALL_TILE) if image else fewest
         for pixels in range(1, most + 1):
             useful = 1 / computed
