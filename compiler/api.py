@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xcompile.compiler.artifact_cache import Slot
 from xcompile.compiler.model import CompiledModel
+from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.source import facts_of
 from xcompile.compiler.support.errors import UNSUPPORTED, CompileError
-from xcompile.compiler.support.options import ISOLATE, THREADS, Options
+from xcompile.compiler.support.options import (
+    CACHE,
+    ISOLATE,
+    JOBS,
+    THREADS,
+    WORKER_TIMEOUT,
+    Options,
+)
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.target.registry import parse_target
 from xcompile.compiler.target.target import Target
@@ -39,6 +47,10 @@ def compile(
     pool: "WorkerPool | None" = None,
     fallback: str | None = None,
     overridable: str | Sequence[str] = (),
+    calibrate: Any = None,
+    calibration_table: str | PathLike[str] | CalibrationTable | None = None,
+    observer: str = "entropy",
+    keep_float: str | Sequence[str] = (),
 ) -> CompiledModel:
     """Compile a model.
 
@@ -63,6 +75,12 @@ def compile(
         overridable: inputs (or one) that have an initializer and that a run may replace; they come behind the other
             inputs, and what a run leaves out is the initializer. By default initializers are constants, which is what
             weights are packed and folded as.
+        calibrate: samples for a float model that is compiled for "int8" (100 to 1,000 are usual): an iterable of
+            inputs, a path of an .npz file or a folder, "FILE.py:FUNCTION"; see `compiler/calibration/data.py`.
+        calibration_table: what calibration found before, instead: a table or the path of one.
+        observer: how the range of a tensor is chosen from samples: "min-max", "percentile", "percentile:99.9",
+            "entropy" or "mse".
+        keep_float: globs (or one) of nodes or tensors whose products stay in floating point.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -73,10 +91,22 @@ def compile(
     check_callbacks(progress, pool)
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
-        options=options, overridable=overridable,
+        options=options, overridable=overridable, calibration_table=calibration_table, keep_float=keep_float,
     )  # fmt: skip
     if fallback is not None and request.overridable:
         raise CompileError("XC6005", "a fallback and overridable inputs do not go together")
+    if calibrate is not None:
+        request = _calibrated(
+            model,
+            calibrate,
+            request,
+            observer,
+            keep_float,
+            threads=most,
+            progress=progress,
+            pool=pool,
+            overridable=request.overridable,
+        )
     if fallback not in (None, "onnxruntime"):
         raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
 
@@ -108,6 +138,8 @@ def make_request(
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
     overridable: str | Sequence[str] = (),
+    calibration_table: str | PathLike[str] | CalibrationTable | None = None,
+    keep_float: str | Sequence[str] = (),
 ) -> tuple[Request, int | None]:
     """What the arguments of `compile` ask for, and on how many threads.
 
@@ -116,10 +148,8 @@ def make_request(
     """
     _check_kinds(target, passes, pipeline)
     resolved, precision = (target, "fp32") if isinstance(target, Target) else parse_target(target)
-    if precision != "fp32":
-        raise CompileError(
-            "XC6003", f"the precision {precision} is not available on {resolved.name}"
-        )
+    kept = tuple(_listed(keep_float, (str,), "XC6005", "globs of nodes"))
+    table = _table(calibration_table, precision, kept)
     given = Options(options)
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
@@ -139,8 +169,61 @@ def make_request(
         prefix=prefix,
         options=given,
         overridable=tuple(_listed(overridable, (str,), "XC6005", "names of inputs")),
+        precision=precision,
+        calibration=table.to_text() if table is not None else "",
     )
     return made, most
+
+
+def _table(
+    given: str | PathLike[str] | CalibrationTable | None,
+    precision: str,
+    keep_float: tuple[str, ...],
+) -> CalibrationTable | None:
+    """The calibration table that was given, with what is to stay in floating point."""
+    if given is None:
+        return None
+    if not isinstance(given, str | PathLike | CalibrationTable):
+        what = type(given).__name__
+        raise CompileError("XC6005", f"a calibration table is a table or a path, not {what}")
+    if precision != "int8":
+        raise _without_int8()
+    table = given if isinstance(given, CalibrationTable) else CalibrationTable.load(Path(given))
+    return replace(table, keep_float=(*table.keep_float, *keep_float))
+
+
+def _without_int8() -> CompileError:
+    return CompileError(
+        "XC6005", "calibration is for the precision int8",
+        help="name it in the target: cpu-int8, x86-vnni-int8, arm-dotprod-int8",
+    )  # fmt: skip
+
+
+def _calibrated(
+    model: "str | PathLike[str] | bytes | onnx.ModelProto",
+    samples: Any,
+    request: Request,
+    observer: str,
+    keep_float: str | Sequence[str],
+    **arguments: Any,
+) -> Request:
+    """The request with a calibration table of these samples."""
+    from xcompile.compiler.calibration.run import calibrate_model
+
+    if request.precision != "int8":
+        raise _without_int8()
+    if request.calibration:
+        raise CompileError("XC6005", "samples and a calibration table are given: one is enough")
+    kept = _listed(keep_float, (str,), "XC6005", "globs of nodes")
+    given = {
+        CACHE.name: request.options[CACHE],
+        JOBS.name: request.options[JOBS],
+        WORKER_TIMEOUT.name: request.options[WORKER_TIMEOUT],
+    }
+    table = calibrate_model(
+        model, samples, observer=observer, keep_float=kept, options=given, **arguments
+    )
+    return replace(request, calibration=table.to_text())
 
 
 def _make(

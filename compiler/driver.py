@@ -23,7 +23,10 @@ from xcompile.compiler.ir.pipeline import Pipeline, parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.numerics.check import VerifyNumerics
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
+from xcompile.compiler.quantize.names import digest_of
+from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress, Request
+from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.fingerprint import code_fingerprint
 from xcompile.compiler.support.options import (
     CACHE,
@@ -47,7 +50,7 @@ _TEXT_LIMIT = 1000
 
 def resolved_pipeline(request: Request) -> Pipeline:
     """The request's pipeline with its edits."""
-    text = request.pipeline or default_pipeline(request.target)
+    text = request.pipeline or default_pipeline(request.target, request.precision)
     made = parse_pipeline(text, PIPELINES)
     return made.edited(request.passes, PIPELINES) if request.passes else made
 
@@ -88,6 +91,8 @@ def plan_module(
         PASS_REGISTRY.get(name)
     with module.context, ir.Location.unknown():
         signature = _signature(module)
+        if request.calibration:
+            _check_calibration(module, request.calibration)
         analysis = refine_types(module, module.input_shapes())
         checks = tuple(Check(a, b, text) for a, b, text in analysis.constraints)
         if progress is not None:
@@ -96,7 +101,9 @@ def plan_module(
         if request.options[VERIFY_NUMERICS]:
             watching.append(VerifyNumerics())
         watching += request.instruments
-        context = PassContext(request.target, request.explain, instruments=watching)
+        context = PassContext(
+            request.target, request.explain, instruments=watching, calibration=request.calibration
+        )
         run_pipeline(module, resolved_pipeline(request), context)
         TRACE.enter(None)
         built = build(module, request.target, request.prefix, checks)
@@ -152,6 +159,16 @@ def worker_pool(options: Options) -> WorkerPool:
     folder = options[CACHE]
     cache = ObjectCache(folder / "objects") if folder else None
     return WorkerPool(options[JOBS], timeout_s=options[WORKER_TIMEOUT], cache=cache)
+
+
+def _check_calibration(module: Module, text: str) -> None:
+    """Raise unless a calibration table is of this model."""
+    table = CalibrationTable.from_text(text)
+    if table.digest != digest_of(module):
+        raise CompileError(
+            "XC6009", f"the calibration table was made for another model (then called '{table.model}')",
+            help="weights, inputs or outputs differ: calibrate again",
+        )  # fmt: skip
 
 
 def _entry_job(program: Program, target: Target) -> Job:

@@ -140,6 +140,8 @@ def _payload(model: Any, request: Request, folder: Path) -> dict[str, Any]:
         "pipeline": request.pipeline,
         "passes": request.passes,
         "prefix": request.prefix,
+        "precision": request.precision,
+        "calibration": request.calibration,
         "explain": sorted(request.explain),
         "overridable": list(request.overridable),
         "load": list(request.load),
@@ -215,6 +217,8 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         overridable=tuple(payload["overridable"]),
         options=Options(payload["verify"]),
         instruments=(Follow(folder),),
+        precision=payload["precision"],
+        calibration=payload["calibration"],
     )
     with following(folder) as printed:
         if payload["foreign"]:

@@ -62,6 +62,7 @@ PIPELINES: Mapping[str, str] = {
     "graph": "@clean,@finish",
     "kernels": "nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,kernel-form",
     "cpu": "@graph,@kernels",
+    "cpu-int8": "@clean,nn-insert-quantization,@finish,@kernels",
 }
 """What `@name` stands for in pipeline text."""
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with what is being done ("import", "passes", "kernels"), how many are done, and of how many."""
 
+_INSERTION = "nn-insert-quantization{"
+"""Options of this pass name a file."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -25,7 +28,7 @@ class Request:
 
     Attributes:
         target: the machine.
-        pipeline: pipeline text; the target's default when empty.
+        pipeline: pipeline text; the default of target and precision when empty.
         passes: edits of the pipeline, see `compiler.ir.pipeline`.
         prefix: of the model's symbols.
         explain: passes that should say why they did not fire.
@@ -33,6 +36,8 @@ class Request:
         options: everything else.
         overridable: inputs with an initializer that a run may replace.
         instruments: who watches the passes, besides verification.
+        precision: which default pipeline is meant.
+        calibration: the calibration table as JSON text; empty when there is none.
     """
 
     target: Target
@@ -44,15 +49,20 @@ class Request:
     options: Options = field(default_factory=Options)
     overridable: tuple[str, ...] = ()
     instruments: tuple["Instrument", ...] = ()
+    precision: str = "fp32"
+    calibration: str = ""
 
     def key(self) -> str | None:
         """Canonical text of all that decides, beside the model, what is made; None when that is not known.
 
         It is not known when passes or converters of this process come from code whose source is not at hand (a
-        notebook), or when a file to load cannot be read. With instruments there is no key: they want to see passes run.
+        notebook), when a file to load cannot be read, or when the pipeline itself names a calibration table. With
+        instruments there is no key: they want to see passes run.
         """
         watched = self.instruments or self.options[VERIFY_NUMERICS]
         if watched or type(self.target) is not Target:
+            return None
+        if _INSERTION in self.pipeline or _INSERTION in self.passes:
             return None
         try:
             plugins = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.load]
@@ -62,6 +72,7 @@ class Request:
         if extensions is None:
             return None
         described = {
+            "calibration": hashlib.sha256(self.calibration.encode()).hexdigest(),
             "compiler": compiler_fingerprint(),
             "explain": sorted(self.explain),
             "extensions": extensions,
@@ -70,6 +81,7 @@ class Request:
             "overridable": sorted(self.overridable),
             "passes": self.passes,
             "pipeline": self.pipeline,
+            "precision": self.precision,
             "prefix": self.prefix,
             "target": self.target.to_json(),
         }

@@ -35,6 +35,7 @@ PASSES = {
     "nn-lower-quantized": "xcompile.passes.nn.lower_quantized:LowerQuantized",
     "nn-match-signs": "xcompile.passes.nn.match_signs:MatchSigns",
     "nn-move-quantize": "xcompile.passes.nn.move_quantize:MoveQuantize",
+    "nn-insert-quantization": "xcompile.passes.nn.insert_quantization:InsertQuantization",
     "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",

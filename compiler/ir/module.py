@@ -22,6 +22,7 @@ class Module:
         name: the model's name, for reports.
         external: the files that weights were read from, by their place in the model's folder.
         defaults: what inputs are that a run may leave out, by name.
+        tensors: the tensors that each node of the model gives, by the node's name, in the model's order.
     """
 
     module: ir.Module
@@ -31,6 +32,7 @@ class Module:
         default_factory=dict[str, memoryview | bytes]
     )
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    tensors: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     _graveyard: Graveyard | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -56,6 +56,7 @@ class PassContext:
         stats: what each pass that ran did, by the order of running.
         instruments: who watches, in the order of calling.
         last: what the last pass did; None when it is not made of patterns and did not say.
+        calibration: the calibration table that the compile was given, as JSON text; empty when there is none.
     """
 
     target: Target
@@ -63,6 +64,7 @@ class PassContext:
     stats: list[tuple[str, RewriteStats]] = field(default_factory=list[tuple[str, RewriteStats]])
     instruments: Sequence[Instrument] = ()
     last: RewriteStats | None = None
+    calibration: str = ""
 
     def wants_reasons(self, name: str) -> bool:
         return name in self.explain or "*" in self.explain

@@ -65,7 +65,7 @@ def percentile(seen: Histogram, percent: float = 99.99) -> Range:
     if bin_ >= counts.size or not cumulative[-1]:
         return min_max(seen)
     part = (wanted - cumulative[bin_]) / max(counts[bin_], 1)
-    return _clipped(seen, EDGES[bin_] + part * (EDGES[bin_ + 1] - EDGES[bin_]))
+    return _clipped(seen, float(EDGES[bin_] + part * (EDGES[bin_ + 1] - EDGES[bin_])))
 
 
 def entropy(seen: Histogram) -> Range:

@@ -138,6 +138,7 @@ class _Importer:
             scope = Scope.of(self._graph, values)
             results = scope.run(self._graph.nodes, outputs, ir.Location.unknown())
             self._tell(scope)
+            self._module.tensors = self._tensors(scope)
             func.ReturnOp(results)
         main.attributes["function_type"] = ir.TypeAttr.get(
             ir.FunctionType.get(types, [r.type for r in results])
@@ -151,6 +152,14 @@ class _Importer:
                     value = scope.made.get(number)
                     if scope.is_read(number) and isinstance(value, ir.Value):
                         self._observe(self._graph.names[number], node.name, value)
+
+    def _tensors(self, scope: Scope) -> dict[str, tuple[str, ...]]:
+        """The tensors of each node that somebody reads."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in self._graph.nodes:
+            read = [self._graph.names[v] for v in node.outputs if scope.is_read(v)]
+            found[node.name] = (*found.get(node.name, ()), *read)
+        return found
 
     def _check_limits(self) -> None:
         """What the runtime can describe: see `runtime.abi`."""

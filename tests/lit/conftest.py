@@ -3,7 +3,8 @@
     // RUN: opt --passes='nn-canonicalize' --explain=nn-canonicalize %s | filecheck %s
     // RUN: not opt --passes=… %s | filecheck %s --check-prefix=ERROR
 
-`not opt` must fail, and its output is the error's one line. A file may hold several modules, separated by `// -----`.
+`%S` is the folder of the file. `not opt` must fail, and its output is the error's one line. A file may hold several
+modules, separated by `// -----`.
 """
 
 import contextlib
@@ -32,7 +33,8 @@ class TextTest(pytest.Item):
     def __init__(self, *, fails: bool, arguments: str, prefix: str, **rest: object) -> None:
         super().__init__(**rest)  # type: ignore[arg-type]
         self._fails = fails
-        self._arguments = dict(a.removeprefix("--").split("=", 1) for a in shlex.split(arguments))
+        words = [word.replace("%S", str(self.path.parent)) for word in shlex.split(arguments)]
+        self._arguments = dict(word.removeprefix("--").split("=", 1) for word in words)
         self._prefix = prefix
 
     def runtest(self) -> None:

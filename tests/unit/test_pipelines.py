@@ -27,7 +27,8 @@ GOLDEN = {
         nn-decompose-instance-norm nn-decompose-group-norm nn-decompose-mean-variance-norm nn-decompose-lp-norm
         nn-decompose-hardmax nn-decompose-lrn nn-project-recurrent-inputs nn-split-reduction nn-rows-to-images
         nn-move-quantize nn-lower-quantized nn-match-signs nn-expand-zero-points nn-widen-integer-products
-        nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd kernel-form
+        nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce
+        nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd kernel-form
     """,
 }
 NAMES = sorted({name for name in GOLDEN["cpu"].split() if "(" not in name} | {"nn-fold-scale"})

@@ -101,7 +101,7 @@ def test_a_target_text_names_target_and_precision(text: str, name: str) -> None:
             "cpu-fp23",
             "XC6002 no precision 'fp23' (in target 'cpu-fp23') (help: did you mean fp32?)",
         ),
-        ("cpu-", "XC6002 no precision '' (in target 'cpu-') (help: there are fp32)"),
+        ("cpu-", "XC6002 no precision '' (in target 'cpu-') (help: there are fp32, int8)"),
     ],
 )
 def test_an_unknown_target_or_precision_is_refused_with_what_there_is(

@@ -1,0 +1,1 @@
+"""Calibration: a float model runs on samples, and what its tensors hold becomes a table."""

@@ -1,0 +1,182 @@
+"""What is quantized: which products become products of integers, and which tensors have 8 bits between them.
+
+A product (a convolution or a matrix product) is quantized with its input. Everything else follows from that: later
+passes move quantization through what only moves or compares numbers. Two kinds of tensors that no product reads are
+quantized too, so that no float32 tensor lies in memory between integer products: what an average is taken of, and one
+of two products' results that an elementwise op joins (the other one is finished by that op before it is stored).
+"""
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xcompile.compiler.ir.location import node_names
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.quantize.names import tensor_names
+from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.const import const_of
+from xcompile.dialects.nn.conv import Conv, ConvTranspose
+from xcompile.dialects.nn.elementwise import Binary, Elementwise
+from xcompile.dialects.nn.kinds import MOVEMENT
+from xcompile.dialects.nn.matmul import MatMul
+from xcompile.dialects.nn.pool import AveragePool
+from xcompile.dialects.nn.reduce import ReduceMean
+
+MOST_TERMS = (2**31 - 1) // (255 * 128)
+"""So many products of 8-bit numbers are summed in int32 without overflow, whatever the numbers."""
+
+_MOVES = MOVEMENT | {"nn.max_pool", "nn.concat"}
+"""Ops whose result consists of numbers of their first operand, or of operands like it."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A convolution or matrix product that becomes one of integers.
+
+    Attributes:
+        op: the op.
+        x: the input.
+        weights: float32 [output channels, ...]: a row a channel.
+        channel_axis: of the input, the axis that the rows' second axis belongs to (in groups).
+    """
+
+    op: Conv | MatMul
+    x: Value
+    weights: np.ndarray
+    channel_axis: int
+
+
+@dataclass
+class QuantizationPlan:
+    """What is to be quantized in a module, in the order of its text.
+
+    Attributes:
+        products: that become integer.
+        tensors: the values that get 8 bits, by name.
+        channel_axes: of the tensors that are inputs of products.
+        floats: why each other product stays in floating point.
+    """
+
+    products: list[Product] = field(default_factory=list[Product])
+    tensors: dict[str, Value] = field(default_factory=dict[str, Value])
+    channel_axes: dict[str, int] = field(default_factory=dict[str, int])
+    floats: dict[Op, str] = field(default_factory=dict[Op, str])
+
+
+def plan_quantization(module: Module, keep_float: Sequence[str] = ()) -> QuantizationPlan:
+    """Decide what is quantized in a module of the nn level that `@clean` has passed.
+
+    Args:
+        module: stays as it is. Ops in branches and loops stay in floating point.
+        keep_float: globs; ops of nodes or with results of these names stay in floating point.
+    """
+    return _Planner(module, keep_float).run()
+
+
+class _Planner:
+    def __init__(self, module: Module, keep_float: Sequence[str]) -> None:
+        self._module = module
+        self._names = tensor_names(module)
+        self._keep = keep_float
+        self._plan = QuantizationPlan()
+        self._chosen = set[Value]()
+        self._order: dict[Value, int] = {}
+        self._whole = dict[Value, bool]()
+        """Values that come from integer products by elementwise ops."""
+
+    def run(self) -> QuantizationPlan:
+        operations = list(self._module.main.regions[0].blocks[0].operations)[:-1]
+        ops = [op for o in operations if (op := view(o.operation)) is not None]
+        for op in ops:
+            self._order.update(dict.fromkeys(op.results, len(self._order)))
+            if isinstance(op, Conv | MatMul | ConvTranspose):
+                self._visit_product(op)
+        for op in ops:
+            self._visit_join(op)
+        chosen = sorted(self._chosen, key=lambda v: (self._order.get(v, -1), self._names[v]))
+        self._plan.tensors = {self._names[v]: v for v in chosen}
+        return self._plan
+
+    def _visit_product(self, op: Conv | MatMul | ConvTranspose) -> None:
+        made = self._kept(op) or self._product(op)
+        if isinstance(made, str):
+            self._plan.floats[op] = made
+            return
+        self._plan.products.append(made)
+        self._chosen.add(made.x)
+        self._plan.channel_axes[self._names[made.x]] = made.channel_axis
+        self._whole.update(dict.fromkeys(op.results, True))
+
+    def _kept(self, op: Op) -> str | None:
+        names = {*node_names(op.location), *(self._names[v] for v in op.results)}
+        for glob in self._keep:
+            if any(fnmatch.fnmatchcase(name, glob) for name in names):
+                return f"kept in floating point by '{glob}'"
+        return None
+
+    def _product(self, op: Conv | MatMul | ConvTranspose) -> Product | str:
+        """The product, or why it stays in floating point."""
+        if isinstance(op, ConvTranspose):
+            return "transposed convolutions of integers are not available"
+        if isinstance(op, Conv):
+            x, w, channel_axis = op.x, const_of(op.w), 1
+        else:
+            x, w, channel_axis = op.a, const_of(op.b), rank_of(op.a) - 1
+        if dtype_of(x) != "f32":
+            return f"its operands are {dtype_of(x)}"
+        if const_of(x) is not None:
+            return "its input is a constant"
+        if w is None:
+            return "its weights are no constant"
+        weights = w.array(self._module.weights)
+        if isinstance(op, MatMul):
+            if op.transpose_a:
+                return "its input is read transposed"
+            if weights.ndim != 2:
+                return f"its weights have {weights.ndim} axes"
+            weights = weights if op.transpose_b else weights.T
+        return self._checked(Product(op, x, weights, channel_axis))
+
+    def _checked(self, product: Product) -> Product | str:
+        weights = product.weights
+        if not np.isfinite(weights).all():
+            return "a weight is NaN or infinite"
+        terms = weights.size // max(weights.shape[0], 1)
+        if not terms:
+            return "it has no weights"
+        if terms > MOST_TERMS:
+            return f"{terms} products of 8 bits may overflow a sum of 32 bits"
+        return product
+
+    def _visit_join(self, op: Op) -> None:
+        """Follow integer products through elementwise ops, and choose what is quantized between them."""
+        if isinstance(op, AveragePool | ReduceMean):
+            if self._whole.get(op.x) and self._kept(op) is None:
+                self._chosen.add(op.x)
+            return
+        if op.NAME in _MOVES and self._whole.get(op.operands[0]):
+            self._whole.update(dict.fromkeys(op.results, True))
+        if not isinstance(op, Elementwise) or any(dtype_of(v) != "f32" for v in op.results):
+            return
+        inputs = [v for v in op.operands if const_of(v) is None]
+        joined = [v for v in dict.fromkeys(inputs) if self._whole.get(v)]
+        if joined and not _is_number(op):
+            self._whole.update(dict.fromkeys(op.results, True))
+        stored = [v for v in joined if v not in self._chosen]
+        if isinstance(op, Binary) and len(stored) > 1 and self._kept(op) is None:
+            self._chosen.add(min(stored, key=self._order.__getitem__))
+
+
+def _is_number(op: Op) -> bool:
+    """Whether the op gives one number for all, which says nothing of what it came from."""
+    return all(not rank_of(v) for v in op.results)
+
+
+def has_quantization(module: Module) -> bool:
+    """Whether a model says itself what is quantized."""
+    names = ("nn.quantize", "nn.dequantize", "nn.conv_integer", "nn.matmul_integer")
+    block = module.main.regions[0].blocks[0]
+    return any(o.operation.name in names for o in block.operations)

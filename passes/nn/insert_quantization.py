@@ -1,0 +1,201 @@
+"""nn-insert-quantization: a float model gets quantize and dequantize pairs where a calibration table has ranges."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value
+from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.ir.rewrite import RewriteStats
+from xcompile.compiler.quantize.plan import (
+    Product,
+    QuantizationPlan,
+    has_quantization,
+    plan_quantization,
+)
+from xcompile.compiler.quantize.table import CalibrationTable
+from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
+from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.quantize import Dequantize, Quantize
+
+_QUANTIZED, _FLOAT = "Quantized", "KeptInFloat"
+
+
+@dataclass(frozen=True)
+class InsertQuantization(Pass):
+    """Quantize convolutions and matrix products with their inputs, as a calibration table says.
+
+    Tensors get 8 bits, unsigned, with one scale and zero point each, and one pair of ops for all their users. Constant
+    weights get a signed scale for each output channel; a bias becomes int32 where it fits, and makes up for the mean
+    error of the weights. A model that has quantization of its own stays as it is. Options: `table` is the path of a
+    table, by default that of the compile; `refine` fits scales of weights by least squares; `correct` corrects biases.
+    """
+
+    NAME: ClassVar[str] = "nn-insert-quantization"
+
+    table: str = ""
+    refine: bool = True
+    correct: bool = True
+
+    def run(self, module: Module, context: PassContext) -> None:
+        with module.context, ir.Location.unknown():
+            if has_quantization(module):
+                return
+            table = self._table(context)
+            plan = plan_quantization(module, table.keep_float)
+            stats = _Insertion(module, plan, table, refine=self.refine, correct=self.correct).run()
+        context.record(self.NAME, stats)
+
+    def _table(self, context: PassContext) -> CalibrationTable:
+        if self.table:
+            return CalibrationTable.load(Path(self.table))
+        if not context.calibration:
+            raise CompileError(
+                "XC6008", "the model is in floating point and nothing says what its tensors hold",
+                help="give samples (calibrate=, --calibrate=DATA), or a table that was made of some"
+                " (calibration_table=, --calibration-table=FILE)",
+            )  # fmt: skip
+        return CalibrationTable.from_text(context.calibration)
+
+
+class _Insertion:
+    """One run of the pass."""
+
+    def __init__(
+        self,
+        module: Module,
+        plan: QuantizationPlan,
+        table: CalibrationTable,
+        *,
+        refine: bool,
+        correct: bool,
+    ) -> None:
+        self._module, self._plan, self._table = module, plan, table
+        self._refine, self._correct = refine, correct
+        self._names = {value: name for name, value in plan.tensors.items()}
+        self._stats = RewriteStats()
+
+    def run(self) -> RewriteStats:
+        floats = self._plan.floats
+        for op, reason in floats.items():
+            self._tell(op, _FLOAT, reason)
+        found = [p for p in self._plan.products if self._names[p.x] in self._table.tensors]
+        if self._plan.products and not found:
+            raise CompileError(
+                "XC6009", "the calibration table has none of the model's tensors",
+                help="it was made for another model, or by another pipeline: calibrate again",
+            )  # fmt: skip
+        for product in self._plan.products:
+            if product not in found:
+                floats[product.op] = f"the table has no range of '{self._names[product.x]}'"
+                self._tell(product.op, _FLOAT, floats[product.op])
+        for name, value in self._plan.tensors.items():
+            if name in self._table.tensors:
+                self._quantize_tensor(name, value)
+        for product in found:
+            self._quantize_product(product)
+        gone = self._module.graveyard.why
+        self._stats.changed = [o for o in self._stats.changed if gone(o) is None]
+        return self._stats
+
+    def _tell(self, op: Op, what: str, reason: str = "") -> None:
+        node = describe(op.location) or "?"
+        if reason:
+            self._stats.missed.append((what, node, reason))
+        else:
+            self._stats.fired[what] += 1
+            self._stats.fired_at.append((what, node))
+
+    def _constant(self, array: np.ndarray) -> Value:
+        made = Const.from_array(array, self._module.weights)
+        self._stats.changed.append(made.operation)
+        return made.y
+
+    def _quantize_tensor(self, name: str, value: Value) -> None:
+        """Put a pair of ops behind a value, for all its users but outputs and what stays in floating point."""
+        stays = {op.operation for op in self._plan.floats}
+        block = self._module.main.regions[0].blocks[0]
+        uses = [
+            (use.owner.operation, use.operand_number)
+            for use in value.uses
+            if use.owner.operation not in stays
+            and use.owner.operation.block == block
+            and use.owner.operation.name != "func.return"
+        ]
+        scale, zero = self._table.tensors[name].range.parameters()
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown()
+        else:
+            point, location = ir.InsertionPoint.after(owner.operation), owner.location
+        with point, location:
+            scale_value = self._constant(np.array(scale))
+            zero_value = self._constant(np.array(zero, np.uint8))
+            quantized = Quantize.create(x=value, scale=scale_value, zero_point=zero_value, to="ui8")
+            back = Dequantize.create(
+                x=quantized.y, scale=scale_value, zero_point=zero_value, to="f32"
+            )
+        self._stats.changed += [quantized.operation, back.operation]
+        for operation, position in uses:
+            operation.operands[position] = back.y
+            self._stats.changed.append(operation)
+
+    def _quantize_product(self, product: Product) -> None:
+        """Replace a product by one of constants that are dequantized integers."""
+        op = product.op
+        integers, scales = quantize_weights(product.weights, refine=self._refine)
+        fields = {**op.operand_fields(), **op.attributes()}
+        with ir.InsertionPoint(op.operation), op.location:
+            if isinstance(op, Conv):
+                fields["bias"] = self._bias(op, product, integers, scales)
+                fields["w"] = self._dequantized(integers, scales, 0)
+            elif op.transpose_b:
+                fields["b"] = self._dequantized(integers, scales, 0)
+            else:
+                fields["b"] = self._dequantized(integers.T, scales, 1)
+            made = type(op).create(**fields)
+        self._tell(made, _QUANTIZED)
+        self._stats.changed.append(made.operation)
+        op.y.replace_all_uses_with(made.y)
+        self._module.graveyard.bury(op.operation, InsertQuantization.NAME)
+
+    def _dequantized(self, integers: np.ndarray, scales: np.ndarray, axis: int) -> Value:
+        made = Dequantize.create(
+            x=self._constant(np.ascontiguousarray(integers)),
+            scale=self._constant(scales),
+            zero_point=None,
+            axis=axis,
+            to="f32",
+        )
+        self._stats.changed.append(made.operation)
+        return made.y
+
+    def _bias(
+        self, conv: Conv, product: Product, integers: np.ndarray, scales: np.ndarray
+    ) -> Value | None:
+        """The bias of a convolution, corrected, and of int32 where it fits; one that is no constant stays as it is."""
+        given = None if conv.bias is None else const_of(conv.bias)
+        if conv.bias is not None and given is None:
+            return conv.bias
+        seen = self._table.tensors[self._names[product.x]]
+        channels = product.weights.shape[0]
+        bias = np.zeros(channels)
+        if given is not None:
+            bias = given.array(self._module.weights).astype(np.float64)
+        if self._correct and len(seen.means) == product.weights.shape[1] * conv.groups:
+            means = np.array(seen.means)
+            bias = bias - mean_error(product.weights, integers, scales, means, conv.groups)
+        if not np.isfinite(bias).all() or (given is None and not bias.any()):
+            return conv.bias
+        sums = seen.range.parameters()[0] * scales
+        units = integer_bias(bias, sums, product.weights.size // channels)
+        if units is None:
+            return self._constant(bias.astype(np.float32))
+        return self._dequantized(units, sums, 0)
