@@ -34,7 +34,7 @@ MOST_PARTS = 32
 """Operands that a concatenation should have at most; more are joined in groups, since code is made for each."""
 
 
-_LONGEST = 1 << 48
+LONGEST = 1 << 48
 """Starts, ends and steps from here on leave any axis at once; sums with smaller ones stay in 64 bits."""
 
 
@@ -151,8 +151,6 @@ class Slice(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
-        if not all(v is None or is_known(sizes, v) for v in (self.axes, self.steps)):
-            return [tuple(sizes.fresh("slice") for _ in shape)]
         for axis, start, end, step in self._bounds(sizes):
             shape[axis] = self._length(sizes, shape[axis], start, end, step)
         return [tuple(shape)]
@@ -174,7 +172,7 @@ class Slice(NnOp):
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             if step == 0:
                 raise self.error("XC2007", "the step of a slice must not be 0")
-            bounded = (_bounded(start), _bounded(end), max(-_LONGEST, min(step, _LONGEST)))
+            bounded = (_bounded(start), _bounded(end), max(-LONGEST, min(step, LONGEST)))
             found.append((axis_of(self, axis, rank_of(self.x)), *bounded))
         if len({axis for axis, *_ in found}) < len(found):
             raise self.error("XC2007", "a slice names an axis twice")
@@ -247,7 +245,7 @@ def _length_of_data(n: Dim, start: Dim, end: Dim, step: int) -> Dim:
 
 def _counted(n: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end in [low, high]; a negative one counts from the back."""
-    nearest = minimum(maximum(bound, -_LONGEST), _LONGEST)
+    nearest = minimum(maximum(bound, -LONGEST), LONGEST)
     back = minimum(maximum(-nearest, 0), 1)
     return (1 - back) * minimum(maximum(nearest, 0), high) + back * minimum(
         maximum(n + nearest, low), high
@@ -278,7 +276,7 @@ def known_axes(op: NnOp, sizes: Sizes, value: Value, what: str = "axes") -> tupl
 
 def _bounded(bound: Dim) -> Dim:
     """The start or end, no farther away than any tensor is long, so that arithmetic on it does not overflow."""
-    return max(-_LONGEST, min(bound, _LONGEST)) if isinstance(bound, int) else bound
+    return max(-LONGEST, min(bound, LONGEST)) if isinstance(bound, int) else bound
 
 
 def _unlimited(bound: Dim) -> bool:
@@ -319,8 +317,6 @@ class Pad(NnOp):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape = list(sizes.shape(self.x))
-        if self.axes is not None and not is_known(sizes, self.axes):
-            return [tuple(sizes.fresh("pad") for _ in shape)]
         axes = tuple(range(len(shape))) if self.axes is None else known_axes(self, sizes, self.axes)
         pads = known_elements(self, sizes, self.pads, 2 * len(axes))
         if len(pads) != 2 * len(axes):

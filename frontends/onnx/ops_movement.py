@@ -2,11 +2,19 @@
 
 import numpy as np
 
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn import counted, generate, reshape, sizes, slicing
-from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.base import dtype_of, is_static, rank_of
 from xcompile.dialects.nn.const import dense_attribute
 from xcompile.frontends.onnx.context import NodeContext
+from xcompile.frontends.onnx.data_axes import (
+    known_content,
+    pads_of_data,
+    slice_of_data,
+    squeeze_by_data,
+    unsqueeze_by_data,
+)
 from xcompile.frontends.onnx.ops_elementwise import as_scalar
 from xcompile.frontends.onnx.registry import onnx_op
 from xcompile.frontends.onnx.tensors import dtype_name
@@ -16,20 +24,27 @@ def _ints(node: NodeContext, values: object) -> Value:
     return node.constant(np.array(values, np.int64))
 
 
-def _axes(node: NodeContext, index: int) -> tuple[int, ...] | None:
-    """Axes that are an attribute before opset 13, then an input, which must be constant."""
+def _axes(node: NodeContext) -> tuple[int, ...] | Value | None:
+    """Axes that are an attribute before opset 13, then an input; a value if they are data."""
     if node.opset < 13:
         return node.attr("axes", None)
-    if not node.has_input(index):
+    if not node.has_input(1):
         return None
-    axes = node.const_ints(index)
-    if axes is None:
+    axes = node.input(1)
+    known = known_content(axes)
+    return axes if known is None else known
+
+
+def _axis_count(node: NodeContext, axes: Value) -> int:
+    """How many axes there are; CompileError XC2010 if only a run knows."""
+    count = 1 if rank_of(axes) == 0 else ir.ShapedType(axes.type).shape[0]
+    if count < 0:
         raise node.error(
             "XC2010",
-            f"the axes of {node.op_type} are computed by the model",
+            f"the number of axes of {node.op_type} is computed by the model",
             help="the rank of a value must be known when the model is compiled",
         )
-    return axes
+    return count
 
 
 @onnx_op("Shape")
@@ -65,14 +80,19 @@ def flatten(node: NodeContext) -> list[Value]:
 
 @onnx_op("Squeeze")
 def squeeze(node: NodeContext) -> list[Value]:
-    return [node.make(reshape.Squeeze, x=node.input(0), axes=_axes(node, 1)).y]
+    axes = _axes(node)
+    if isinstance(axes, Value):
+        return [squeeze_by_data(node, node.input(0), axes, _axis_count(node, axes))]
+    return [node.make(reshape.Squeeze, x=node.input(0), axes=axes).y]
 
 
 @onnx_op("Unsqueeze")
 def unsqueeze(node: NodeContext) -> list[Value]:
-    axes = _axes(node, 1)
+    axes = _axes(node)
     if axes is None:
         raise node.error("XC1010", "Unsqueeze needs axes")
+    if isinstance(axes, Value):
+        return [unsqueeze_by_data(node, node.input(0), axes, _axis_count(node, axes))]
     return [node.make(reshape.Unsqueeze, x=node.input(0), axes=axes).y]
 
 
@@ -144,15 +164,16 @@ def slice_attributes(node: NodeContext) -> list[Value]:
 
 @onnx_op("Slice", since=10)
 def slice_inputs(node: NodeContext) -> list[Value]:
-    made = node.make(
-        slicing.Slice,
-        x=node.input(0),
-        starts=node.input(1),
-        ends=node.input(2),
-        axes=node.optional(3),
-        steps=node.optional(4),
-    )
-    return [made.y]
+    x, starts, ends = (node.input(i) for i in range(3))
+    axes, steps = node.optional(3), node.optional(4)
+    given = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    for what, value in given.items():
+        if value is not None and rank_of(value) != 1:
+            raise node.error("XC2003", f"the {what} must have 1 axes, not {rank_of(value)}")
+    unknown = any(v is not None and known_content(v) is None for v in (axes, steps))
+    if unknown or (axes is None and not any(map(is_static, (starts, ends)))):
+        return [slice_of_data(node, x, starts, ends, axes, steps)]
+    return [node.make(slicing.Slice, x=x, **given).y]
 
 
 @onnx_op("Pad")
@@ -164,13 +185,15 @@ def pad_attributes(node: NodeContext) -> list[Value]:
 
 @onnx_op("Pad", since=11)
 def pad(node: NodeContext) -> list[Value]:
-    value = node.optional(2)
+    value, x, pads, axes = node.optional(2), node.input(0), node.input(1), node.optional(3)
+    if axes is not None and known_content(axes) is None:
+        pads, axes = pads_of_data(node, x, pads, axes), None
     made = node.make(
         slicing.Pad,
-        x=node.input(0),
-        pads=node.input(1),
+        x=x,
+        pads=pads,
         value=None if value is None else as_scalar(node, value),
-        axes=node.optional(3),
+        axes=axes,
         mode=node.attr("mode", "constant"),
     )
     return [made.y]

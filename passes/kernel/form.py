@@ -132,7 +132,7 @@ class _Grouping:
                 for value in self._used(op):
                     self._readers.setdefault(value, []).append(None)
                 continue
-            if self._known(op):
+            if self._late.is_known(op):
                 found.append(Group(op, [op], sizes_only=True))
                 continue
             for value in self.data_operands(op):
@@ -254,11 +254,6 @@ class _Grouping:
     def _shape(self, op: Op) -> Shape:
         return self._analysis.shape(op.results[0])
 
-    def _known(self, op: Op) -> bool:
-        """Whether the op's result is sizes only, and can be written down without computing it."""
-        known = len(op.results) == 1 and self._analysis.content(op.results[0]) is not None
-        return known and op.results[0] not in self._late.read
-
     def data_operands(self, op: Op) -> list[Value]:
         return [v for v, is_size in operand_roles(op, self._analysis) if not is_size]
 
@@ -269,7 +264,7 @@ class _Grouping:
             op = _known_op(operation)
             if isinstance(op, ControlOp) or not op.results:
                 found.update(dict.fromkeys(op.operands))
-            elif not self._known(op):
+            elif not self._late.is_known(op):
                 found.update(dict.fromkeys(self.data_operands(op)))
         return list(found)
 

@@ -1,6 +1,6 @@
 """Sizes that a run finds out: which tensors it reads, and when the sizes that depend on them are known."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.ir.mlir import ir
@@ -11,7 +11,6 @@ from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.dialects.kernel import Check, Define, Read
 from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.kinds import SIZE_OPERANDS
-from xcompile.dialects.nn.shapes import Check as SizeCheck
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 from xcompile.passes.kernel.index_checks import IndexChecks
 
@@ -50,7 +49,8 @@ class LateSizes:
     def __init__(self, module: Module, analysis: ShapeAnalysis) -> None:
         self._analysis = analysis
         self._index_checks = IndexChecks(module, analysis).checks
-        needed = _needed(module, analysis, self._index_checks)
+        self._sources = {reading.value for reading in analysis.readings.values()}
+        needed = self._needed(module)
         self.read: dict[Value, list[str]] = {}
         for name, reading in analysis.readings.items():
             if name in needed:
@@ -65,6 +65,41 @@ class LateSizes:
                 fields = {"symbol": name, "dim": str(dim)}
                 self._waiting.append(_Waiting(self._late & {*symbols_of(dim)}, Define, fields))
         self._check_later(analysis.late_constraints)
+
+    def is_known(self, op: Op) -> bool:
+        """Whether the op's result is sizes only, and can be written down without computing it."""
+        if len(op.results) != 1 or op.results[0] in self._sources:
+            return False
+        return self._analysis.content(op.results[0]) is not None
+
+    def _is_written_down(self, value: Value) -> bool:
+        """Whether a tensor is sizes only, which a kernel of no operands writes."""
+        op = None if isinstance(value.owner, ir.Block) else view(value.owner)
+        return op is not None and self.is_known(op)
+
+    def _needed(self, module: Module) -> set[str]:
+        """The symbols that sizes and places of the program depend on, directly or through others."""
+        analysis, checks = self._analysis, self._index_checks
+        found: set[str] = set()
+        pending: list[Dim] = [d for a, b, _ in analysis.late_constraints for d in (a, b)]
+        pending += [d for each in checks.values() for a, b, _ in each for d in (a, b)]
+        for operation in nested(module.main.operation):
+            op = view(operation)
+            if op is None:
+                continue
+            for block in blocks_of(operation):
+                pending += [d for a, b, _ in analysis.constraints_in(block) for d in (a, b)]
+                pending += [d for argument in block.arguments for d in analysis.shape(argument)]
+            pending += [d for result in op.results for d in analysis.shape(result)]
+            for value, is_size in operand_roles(op, analysis):
+                if is_size or self._is_written_down(value):
+                    pending += analysis.content(value) or ()
+        while pending:
+            for name in symbols_of(pending.pop()):
+                if name not in found:
+                    found.add(name)
+                    pending += [analysis.definitions[name]] if name in analysis.definitions else []
+        return found
 
     def _check_later(self, checks: Iterable[tuple[Dim, Dim, str]]) -> None:
         for left, right, text in checks:
@@ -111,29 +146,3 @@ class LateSizes:
 
 def _length(analysis: ShapeAnalysis, value: Value) -> int:
     return len(analysis.content(value) or ())
-
-
-def _needed(
-    module: Module, analysis: ShapeAnalysis, checks: Mapping[ir.Block, Sequence[SizeCheck]]
-) -> set[str]:
-    """The symbols that sizes and places of the program depend on, directly or through others."""
-    found: set[str] = set()
-    pending: list[Dim] = [d for a, b, _ in analysis.late_constraints for d in (a, b)]
-    pending += [d for each in checks.values() for a, b, _ in each for d in (a, b)]
-    for operation in nested(module.main.operation):
-        op = view(operation)
-        if op is None:
-            continue
-        for block in blocks_of(operation):
-            pending += [d for a, b, _ in analysis.constraints_in(block) for d in (a, b)]
-            pending += [d for argument in block.arguments for d in analysis.shape(argument)]
-        pending += [d for result in op.results for d in analysis.shape(result)]
-        for value, is_size in operand_roles(op, analysis):
-            if is_size:
-                pending += analysis.content(value) or ()
-    while pending:
-        for name in symbols_of(pending.pop()):
-            if name not in found:
-                found.add(name)
-                pending += [analysis.definitions[name]] if name in analysis.definitions else []
-    return found

@@ -164,7 +164,7 @@ def looping(body: onnx.GraphProto, **more: object) -> onnx.ModelProto:
         (graph([], ["i", "go", "a"], ["go"]), "XC1011"),
         (graph([], ["i", "go", "a"], ["a", "a"]), "XC2002"),
         (graph([], ["i", "go", "a"], ["go", "i"]), "XC2002"),
-        (graph([node("Unsqueeze", ["a", "i"], ["u"])], ["i", "go", "a"], ["go", "u"]), "XC2010"),
+        (graph([node("Unsqueeze", ["a", "i"], ["u"])], ["i", "go", "a"], ["go", "u"]), "XC2003"),
     ],
 )
 def test_bodies_of_loops_that_do_not_fit_are_refused(body: onnx.GraphProto, code: str) -> None:
