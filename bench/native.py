@@ -23,9 +23,9 @@ NARROW = replace(targets()["x86-avx2"], name="x86-avx2-128", vector_bits=128)
 """AVX2 code with vectors of 128 bits: the shape of NEON's kernels on an x86 host."""
 
 
-foreign: Callable[[Target, bytes, Sequence[np.ndarray | int]], None] | None = None
-"""Calls the function `kernel` of an object file for a target that this host is not, with the arguments of
-`NativeKernel`; tests set it where they have an emulator."""
+foreign: Callable[[Target, bytes, Sequence[np.ndarray | int]], bool] | None = None
+"""Is offered each call of a `NativeKernel`: the target, the object file, the arguments. It says whether it has made the
+call, in an emulator; tests set it."""
 
 STACK_STORES = (
     r"vmov\w+\s+%[xyz]mm\d+, -?\d*\(%r[sb]p\)|"  # x86-64
@@ -46,7 +46,7 @@ def runnable_targets() -> list[Target]:
 
 
 class NativeKernel:
-    """A kernel called with arrays, sizes and the part to do: loaded into this process, or for `foreign`.
+    """A kernel called with arrays, sizes and the part to do: in this process, or by `foreign`.
 
     Attributes:
         llvm_ms: milliseconds that LLVM took.
@@ -70,12 +70,8 @@ class NativeKernel:
 
     def __call__(self, *arguments: np.ndarray | int) -> None:
         """Call it: arrays of the buffers, then sizes, begin and end."""
-        if self._target.runs_on(host_target()):
+        if foreign is None or not foreign(self._target, self.code, arguments):
             self.bind(*arguments)()
-        elif foreign is not None:
-            foreign(self._target, self.code, arguments)
-        else:
-            raise OSError(f"this machine does not run code for {self._target.name}")
 
     def bind(self, *arguments: np.ndarray | int) -> Callable[[], None]:
         """The call in this process with these arguments, ready to be timed; keeps the arrays and the code alive."""

@@ -1,13 +1,16 @@
 """Runs kernels of other instruction sets: AArch64 in qemu, AVX-512 with VNNI in Bochs."""
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+import bench.native
 from tests.foreign.image import Image
 from tests.foreign.machines import Machine, link_shared, machine_for, require, shared_libc
+from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
 
 _GUARD = b"\xff" * 128
@@ -82,6 +85,32 @@ def run_kernels(target: Target, calls: Sequence[KernelCall]) -> None:
         assert part == _GUARD + data + _GUARD, "a kernel wrote outside its arrays"
         if data != ctypes.string_at(block.begin, len(data)):
             ctypes.memmove(block.begin, data, len(data))
+
+
+def call_elsewhere(target: Target, code: bytes, arguments: Sequence[np.ndarray | int]) -> bool:
+    """Call `kernel` if it is for a target that this host is not; returns whether it is. For `bench.native.foreign`."""
+    if target.runs_on(host_target()):
+        return False
+    run_kernel(target, code, arguments)
+    return True
+
+
+@contextmanager
+def one_machine(target: Target) -> Iterator[None]:
+    """Calls of `bench.native.NativeKernel` inside are made when the block ends, in one machine, also for this host."""
+    calls: list[KernelCall] = []
+
+    def keep(called: Target, code: bytes, arguments: Sequence[np.ndarray | int]) -> bool:
+        assert called == target
+        calls.append(KernelCall(code, arguments))
+        return True
+
+    before, bench.native.foreign = bench.native.foreign, keep
+    try:
+        yield
+    finally:
+        bench.native.foreign = before
+    run_kernels(target, calls)
 
 
 @dataclass

@@ -1,0 +1,97 @@
+"""Integer instructions and kernels as the code that ships: AVX-512 VNNI in Bochs, AArch64 in qemu, bit for bit."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.blocked import CompiledConv, from_blocked, reference
+from bench.native import NativeKernel
+from tests.foreign.harness import one_machine
+from tests.kernels import test_integer_conv, test_isa
+from tests.kernels.test_conv import random_problem
+from xcompile.compiler.codegen.cpu.builder import Builder, Signature
+from xcompile.compiler.codegen.cpu.isa import INSTRUCTIONS, Instruction, vpdpbusd
+from xcompile.compiler.schedule import conv
+from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.target.registry import targets
+from xcompile.compiler.target.target import Target
+
+TIERS = [
+    pytest.param(targets()[name], id=name)
+    for name in ("x86-avx2", "x86-vnni", "arm-neon", "arm-dotprod", "arm-i8mm")
+]
+
+
+def instruction_kernel(instruction: Instruction, target: Target) -> NativeKernel:
+    """Applies an instruction to one operand of each kind."""
+    b, types = Builder(), (*instruction.operands, instruction.result)
+    signature = Signature(tuple(dtype for _, dtype in types))
+    operands = [b.load(signature.buffer(i), 0, t[0]) for i, t in enumerate(instruction.operands)]
+    result = instruction.write(b, *operands)
+    b.store(result, signature.buffer(len(operands)), 0, instruction.result[0])
+    return NativeKernel(b, signature, target)
+
+
+@pytest.mark.parametrize("target", [TIERS[1], TIERS[4]])
+def test_every_instruction_is_its_meaning(target: Target) -> None:
+    present = [i for i in INSTRUCTIONS if any(f <= target.features for f in i.features)]
+    results: list[tuple[Instruction, np.ndarray, np.ndarray]] = []
+    with one_machine(target):
+        for instruction in present:
+            kernel = instruction_kernel(instruction, target)
+            for number in range(50):
+                operands = test_isa.operands(instruction, number)
+                out = np.zeros(instruction.result[0], test_isa.DTYPES[instruction.result[1]])
+                kernel(*operands, out, 0, 1)
+                results.append((instruction, out, instruction.meaning(*operands)))
+    for instruction, got, want in results:
+        np.testing.assert_array_equal(got, want, err_msg=instruction.name)
+    names = {instruction.name for instruction in present}
+    arm = {"sdot", "udot", "smmla", "smull", "saddlp"}
+    assert names == ({"vpdpbusd", "vpmaddwd"} if target.arch == "x86_64" else arm)
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_vpdpbusd_has_the_vex_form_where_there_is_no_avx512(lanes: int) -> None:
+    """No emulator of Debian's executes it; its meaning is that of the EVEX form."""
+    avx2 = targets()["x86-avx2"]
+    target = replace(avx2, name="x86-avxvnni", features=avx2.features | {"avxvnni"})
+    kernel = instruction_kernel(vpdpbusd(lanes), target)
+    register = {4: "xmm", 8: "ymm"}[lanes]
+    assert re.search(rf"{{vex}}\s+vpdpbusd\s.*%{register}\d", kernel.listing)
+
+
+def check_convolutions(target: Target, seeds: range) -> None:
+    """Random convolutions with any schedule, in one machine, give the sums of int64."""
+    results: list[tuple[ConvProblem, np.ndarray, np.ndarray]] = []
+    with one_machine(target):
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            problem = test_integer_conv.typed(random_problem(rng, target.lanes(32)), target)
+            data = test_integer_conv.arrays(problem, seed)
+            if seed % 4 == 0:
+                data[0][:] = rng.choice([0, 127, 128, 255])
+                data[1][:] = rng.choice([-128, -127, 127])
+            x, fill = test_integer_conv.signed_as(data[0], problem), int(rng.integers(0, 128))
+            schedules = list(conv.space(problem, target))
+            schedule = schedules[0 if seed % 2 else int(rng.integers(len(schedules)))]
+            kernel = CompiledConv(problem, target, schedule, fill=fill)
+            y = kernel(x, *data[1:], threads=int(rng.integers(1, 5)))
+            want = reference(x, data[1], problem, fill) + data[2][:, None, None]
+            results.append((problem, y, want))
+    for problem, y, want in results:
+        np.testing.assert_array_equal(from_blocked(y, problem.oc), want)
+
+
+@pytest.mark.parametrize("target", TIERS[1:])
+def test_convolutions_are_exact(target: Target) -> None:
+    check_convolutions(target, range(5))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("begin", range(0, 200, 20))
+@pytest.mark.parametrize("target", TIERS)
+def test_200_convolutions_are_exact(target: Target, begin: int) -> None:
+    check_convolutions(target, range(begin, begin + 20))
