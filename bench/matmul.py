@@ -16,11 +16,11 @@ from xcompile.compiler.schedule.contraction import ContractionProblem, Contracti
 from xcompile.compiler.schedule.window import resolve
 from xcompile.compiler.target.target import Target
 
-DTYPES = {"f32": np.float32, "f64": np.float64}
+DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
 
 
 class Store:
-    """A sink that adds a bias along n, applies relu and stores C contiguously."""
+    """A sink that adds a bias along n, applies relu to floats and stores C contiguously."""
 
     def __init__(self, c: Buffer, bias: Buffer | None, shape: Sequence[Index], relu: bool) -> None:
         self.c, self.bias, self.shape, self.relu = c, bias, shape, relu
@@ -30,8 +30,9 @@ class Store:
     ) -> None:
         if self.bias is not None:
             bias = b.load(self.bias, at[-1], lanes, mask)
-            value = b.binary("arith.addf", value, bias, lanes, self.c.dtype)
-        if self.relu:
+            add = "arith.addi" if self.c.dtype == "i32" else "arith.addf"
+            value = b.binary(add, value, bias, lanes, self.c.dtype)
+        if self.relu and self.c.dtype != "i32":
             value = math.relu(b, value, lanes, self.c.dtype)
         place: Index = 0
         for index, size in zip(at, self.shape, strict=True):
@@ -54,7 +55,9 @@ class CompiledContraction:
         self.epilogue = epilogue
         self.symbols = _symbols(problem)
         bytes_needed = contraction.scratch_bytes(problem, self.schedule, target)
-        signature = Signature((problem.dtype,) * 4 + ("i8",), len(self.symbols), scratch=True)
+        operand, dtype = "i8" if problem.operands else problem.dtype, problem.dtype
+        buffers = (operand, operand, dtype, dtype, "i8")
+        signature = Signature(buffers, len(self.symbols), scratch=True)
         b = Builder()
         sizes = {name: signature.size(i) for i, name in enumerate(self.symbols)}
         shape = [index_of(b, s, sizes) for s in (*problem.batch, problem.m, problem.n)]
@@ -103,7 +106,8 @@ class CompiledContraction:
         shape = [resolve(s, sizes) for s in (*self.problem.batch, self.problem.m, self.problem.n)]
         dtype = DTYPES[self.problem.dtype]
         guard = 64
-        flat = np.full(int(np.prod(shape)) + 2 * guard, np.nan, dtype)
+        never = np.nan if dtype != np.int32 else -(2**31) + 12345
+        flat = np.full(int(np.prod(shape)) + 2 * guard, never, dtype)
         out = flat[guard : len(flat) - guard]
         right = self.prepare(right)
         extent = contraction.extent(self.problem, self.schedule, self.target, sizes)
@@ -111,8 +115,8 @@ class CompiledContraction:
         values = [sizes[name] for name in self.symbols]
         for begin, end in pairwise(cuts):
             self.kernel(left, right, bias, out, self.scratch, *values, begin, end)
-        assert np.isnan(flat[:guard]).all()
-        assert np.isnan(flat[len(flat) - guard :]).all()
+        around = np.concatenate([flat[:guard], flat[len(flat) - guard :]])
+        np.testing.assert_array_equal(around, np.full(2 * guard, never, dtype))
         return out.reshape(shape)
 
 

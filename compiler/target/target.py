@@ -86,14 +86,16 @@ class Target:
         """A target whose kernels are this one's, with each instruction written in ordinary vector code of `machine`.
 
         So any machine runs the kernels of any CPU target, slowly; its feature "portable-dotprod" says that they are
-        written as for machines with dotprod.
+        written as for machines with dotprod. It has the machine's registers, as many as its vectors leave.
         """
+        registers = machine.vector_registers * machine.vector_bits // self.vector_bits
         stands_for = {f"{PORTABLE}-{name}" for name in self.features}
         return replace(
             self,
             name=f"{self.name}-{PORTABLE}",
             triple=machine.triple,
             features=machine.features | stands_for | {PORTABLE},
+            vector_registers=min(self.vector_registers, machine.vector_registers, registers),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -95,6 +95,11 @@ class MatMulInteger(MatrixProduct):
     a_zero_point: Operand | None
     b_zero_point: Operand | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no zero points: the form that kernels take."""
+        return self.a_zero_point is None and self.b_zero_point is None
+
     def verify(self) -> None:
         super().verify()
         _check_operands(self, (self.a, self.a_zero_point), (self.b, self.b_zero_point))

@@ -101,7 +101,7 @@ ALONE = frozenset(
 )  # fmt: skip
 """Anchors whose kernels end with them: they write their results where data says, or piece by piece."""
 
-READS_STRIDED = frozenset({"nn.matmul", "nn.fused_attention"})
+READS_STRIDED = frozenset({"nn.matmul", "nn.matmul_integer", "nn.fused_attention"})
 """Anchors that read operands through transpositions, and may store their result through one."""
 
 TAKES_EPILOGUE = (
@@ -110,6 +110,7 @@ TAKES_EPILOGUE = (
             "nn.conv",
             "nn.conv_transpose",
             "nn.matmul",
+            "nn.matmul_integer",
             "nn.fused_attention",
             "nn.max_pool",
             "nn.average_pool",

@@ -1,4 +1,4 @@
-"""nn-widen-integer-products: products of 8-bit integers as products of int32."""
+"""nn-widen-integer-products: products of 8-bit integers that no kernel takes, as products of int32."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -64,7 +64,7 @@ class WidenConv(Pattern[ConvInteger]):
 
 
 class WidenMatMul(Pattern[MatMulInteger]):
-    """Subtract the zero points in int32 and multiply there.
+    """Subtract the zero points in int32 and multiply there; kernels take products without zero points as they are.
 
         %0 = "nn.matmul_integer"(%a, %b, %zero)
     ->
@@ -75,6 +75,8 @@ class WidenMatMul(Pattern[MatMulInteger]):
     """
 
     def rewrite(self, op: MatMulInteger, rewriter: Rewriter) -> None:
+        if op.is_plain:
+            no_match("kernels multiply 8-bit integers")
         e = Expression(rewriter)
         rows = 0 if op.transpose_a or rank_of(op.a) < 2 else 1
         columns = 1 if op.transpose_b else 0
@@ -90,7 +92,7 @@ class WidenMatMul(Pattern[MatMulInteger]):
 
 @dataclass(frozen=True)
 class WidenIntegerProducts(PatternPass):
-    """Write products of 8-bit integers as products of int32."""
+    """Write products of 8-bit integers that no kernel takes, as products of int32."""
 
     NAME: ClassVar[str] = "nn-widen-integer-products"
     PATTERNS: ClassVar = (WidenConv, WidenMatMul)

@@ -56,3 +56,15 @@ module @padding_of_unknown_width_stays {
     return %0 : tensor<1x4x?x?xi32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @products_without_zero_points_are_kernels
+// CHECK: "nn.matmul_integer"
+// CHECK: // WidenMatMul missed plain: kernels multiply 8-bit integers
+module @products_without_zero_points_are_kernels {
+  func.func @main(%a: tensor<2x3xui8>, %b: tensor<3x4xi8>) -> tensor<2x4xi32> {
+    %0 = "nn.matmul_integer"(%a, %b) {transpose_a = false, transpose_b = false, operandSegmentSizes = array<i32: 1, 1, 0, 0>} : (tensor<2x3xui8>, tensor<3x4xi8>) -> tensor<2x4xi32> loc("plain")
+    return %0 : tensor<2x4xi32>
+  }
+}

@@ -89,6 +89,12 @@ class Builder:
         literal = ("true" if value else "false") if dtype == "i1" else str(value)
         return self.constant(literal, dtype, lanes)
 
+    def zero(self, dtype: str, lanes: int = 0) -> Value:
+        """Zero of a float or an integer type."""
+        if dtype.startswith("i"):
+            return self.int_constant(0, dtype, lanes)
+        return self.float_constant(0.0, dtype, lanes)
+
     def index(self, value: Index) -> Value:
         """The SSA name of an index."""
         return self.constant(str(value), "index") if isinstance(value, int) else value

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.dot import dot_products
+from xcompile.compiler.codegen.cpu.left_rows import BlockRows, LeftRows
 from xcompile.compiler.codegen.cpu.panels import Panels
-from xcompile.compiler.codegen.cpu.products import FloatProducts
-from xcompile.compiler.codegen.cpu.register_tile import TileColumns, TileRows, sum_products
+from xcompile.compiler.codegen.cpu.products import Products, finish_tile, products_of
+from xcompile.compiler.codegen.cpu.register_tile import TileColumns, sum_products
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import index_of
-from xcompile.compiler.schedule.contraction import (
+from xcompile.compiler.schedule.contraction_problem import (
     ContractionProblem,
     ContractionSchedule,
-    has_k_blocks,
-    panel_elements,
+    ContractionScratch,
+    left_row_elements,
 )
 from xcompile.compiler.schedule.schedule import TargetNumbers
 
@@ -71,15 +72,15 @@ class _Block:
 
     Attributes:
         batch: the index along the batch.
-        a: element of A where the batch begins.
+        left: the rows of A.
         row: the first row.
         rows: how many rows.
-        low: the first step along k.
-        high: the step after the last.
+        low: the first unit of k.
+        high: the unit after the last.
     """
 
     batch: Sequence[Index]
-    a: Index
+    left: BlockRows
     row: Index
     rows: Index
     low: Index
@@ -93,7 +94,7 @@ class _Panel:
     Attributes:
         source: the memory.
         base: element at k = 0.
-        stride: elements from one step along k to the next.
+        stride: elements from one unit of k to the next.
         column: the first column in C.
         slot: the first column in the partial sums.
         masks: one for each vector of columns: a mask, or None when all lanes exist.
@@ -131,6 +132,7 @@ class _Contraction:
     b: Builder
     problem: ContractionProblem
     schedule: ContractionSchedule
+    products: Products
     lanes: int
     left: Buffer
     right: Buffer
@@ -141,6 +143,7 @@ class _Contraction:
     k: Index
     a_strides: tuple[Index, ...]
     b_strides: tuple[Index, ...]
+    rows: LeftRows
     panels: Panels
     partial: Buffer | None
 
@@ -160,34 +163,35 @@ class _Contraction:
         def index(size: int | str) -> Index:
             return index_of(b, size, sizes)
 
-        lanes = target.lanes(problem.bits)
-        packed = panel_elements(problem, schedule, target)
-        panel = partials = None
-        if scratch is not None and packed:
-            panel = b.view(scratch, 0, problem.dtype)
-        if scratch is not None and schedule.kind == "tile" and has_k_blocks(problem, schedule):
-            partials = b.view(scratch, packed * problem.bits // 8, problem.dtype)
+        lanes, form = target.lanes(problem.bits), problem.form(target, schedule.rows)
+        places = ContractionScratch.of(problem, schedule, target)
+
+        def view(place: int | None, dtype: str) -> Buffer | None:
+            return None if scratch is None or place is None else b.view(scratch, place, dtype)
+
+        panel = view(places.panel, right.dtype)
+        partials = view(places.partial, problem.dtype)
         n, k = index(problem.n), index(problem.k)
+        a_strides = [index(stride) for stride in problem.strides("a")]
         b_strides = [index(stride) for stride in problem.strides("b")]
         if problem.constant_b:
             width = schedule.vectors * lanes
-            one = b.mul(b.mul(b.ceildiv(n, width), width), k)
+            depth = b.mul(b.ceildiv(k, form.group), form.group)
+            one = b.mul(b.mul(b.ceildiv(n, width), width), depth)
             b_strides = [*_packed_batch(b, problem, one), width, 1]
+        rows = LeftRows(
+            b, form, lanes, left, problem.signed_left, k, (a_strides[-2], a_strides[-1]),
+            view(places.left, "i16" if form.widens_left else left.dtype),
+            left_row_elements(problem, schedule, target),
+        )  # fmt: skip
         panels = Panels(
-            b,
-            schedule.b,
-            lanes,
-            schedule.vectors,
-            right,
-            k,
-            n,
-            (b_strides[-2], b_strides[-1]),
-            panel,
-        )
+            b, schedule.b, lanes, schedule.vectors, right, k, n,
+            (b_strides[-2], b_strides[-1]), panel, form.group,
+        )  # fmt: skip
         return cls(
-            b, problem, schedule, lanes, left, right, sink, tuple(index(s) for s in problem.batch),
-            index(problem.m), n, k, tuple(index(s) for s in problem.strides("a")), tuple(b_strides),
-            panels, partials,
+            b, problem, schedule, products_of(form, target), lanes, left, right, sink,
+            tuple(index(s) for s in problem.batch), index(problem.m), n, k, tuple(a_strides),
+            tuple(b_strides), rows, panels, partials,
         )  # fmt: skip
 
     @property
@@ -221,12 +225,15 @@ class _Contraction:
         first_row, first_column = b.mul(i, schedule.m_block), b.mul(j, schedule.n_block)
         rows = self._part(first_row, self.m, schedule.m_block)
         columns = self._part(first_column, self.n, schedule.n_block)
-        with b.loop(0, self._k_limit(), schedule.k_block) as low:
-            high = b.min(b.add(low, schedule.k_block), self.k)
+        group = self.products.form.group
+        units, step = b.ceildiv(self.k, group), schedule.k_block // group
+        with b.loop(0, self._k_limit(units), step) as low:
+            high = b.min(b.add(low, step), units)
             if self.partial is None:
-                high = self.k
+                high = units
 
-            block = _Block(batch, left, first_row, rows, low, high)
+            lefts = self.rows.at(left, first_row, rows, low, high)
+            block = _Block(batch, lefts, first_row, rows, low, high)
 
             def panel(
                 column: Index, masks: tuple[Value | None, ...], block: _Block = block
@@ -245,11 +252,11 @@ class _Contraction:
             return block
         return self.b.min(self.b.sub(size, first), block)
 
-    def _k_limit(self) -> Index:
+    def _k_limit(self, units: Index) -> Index:
         """The end of the loop over blocks of k, which runs at least once, so that the sink does."""
         if self.partial is None:
             return 1
-        return self.b.max(self.k, 1)
+        return self.b.max(units, 1)
 
     def _panels(
         self, columns: Index, body: Callable[[Index, tuple[Value | None, ...]], None]
@@ -293,12 +300,13 @@ class _Contraction:
         if rest == 0:
             return
         with b.when(b.compare("ne", b.sub(block.rows, whole), 0)):
-            tile(whole, rest if isinstance(rest, int) else count, rest)
+            pairs = self.products.form.rows
+            tile(whole, -(-rest // pairs) * pairs if isinstance(rest, int) else count, rest)
 
     def _tile(self, block: _Block, panel: _Panel, tile: _Tile) -> None:
         """Sum up a part of k, add what waits, then go to the sink or to the partial sums."""
         b, vectors, low, high = self.b, len(panel.masks), block.low, block.high
-        zero = b.float_constant(0.0, self.problem.dtype, self.lanes)
+        zero = b.zero(self.problem.dtype, self.lanes)
         cells = [(r, v) for r in range(tile.rows) for v in range(vectors)]
         types = [self.type] * len(cells)
 
@@ -309,8 +317,8 @@ class _Contraction:
         columns = TileColumns(panel.source, panel.base, panel.stride, masks, self.schedule.prefetch)
         sums = sum_products(
             b,
-            FloatProducts(self.problem.dtype),
-            self._tile_rows(block, tile),
+            self.products,
+            block.left.tile(b, tile.row, tile.rows, tile.present),
             columns,
             self.lanes,
             low,
@@ -322,8 +330,9 @@ class _Contraction:
         def added() -> list[Value]:
             assert self.partial is not None
             waiting = [b.load(self.partial, slot(r, v), self.lanes) for r, v in cells]
+            add = "arith.addi" if self.problem.operands else "arith.addf"
             return [
-                b.binary("arith.addf", w, s, self.lanes, self.problem.dtype)
+                b.binary(add, w, s, self.lanes, self.problem.dtype)
                 for w, s in zip(waiting, sums, strict=True)
             ]
 
@@ -332,9 +341,12 @@ class _Contraction:
             totals = b.choose(b.compare("eq", low, 0), types, lambda: sums, added)
 
         def finish() -> None:
-            for (r, v), value in zip(cells, totals, strict=True):
-                known = isinstance(tile.present, int)
-                with b.when(True if known else b.compare("slt", r, tile.present)):
+            done = finish_tile(b, self.products, totals, vectors, self.lanes)
+            for (r, v), value in zip(cells, done, strict=True):
+                exists = b.compare("slt", r, tile.present)
+                if exists is False:
+                    continue
+                with b.when(exists):
                     at = (*block.batch, b.add(tile.row, r), b.add(panel.column, v * self.lanes))
                     self._deliver(value, at, v, panel.masks[v])
 
@@ -343,7 +355,8 @@ class _Contraction:
             for (r, v), value in zip(cells, totals, strict=True):
                 b.store(value, self.partial, slot(r, v), self.lanes)
 
-        last = True if self.partial is None else b.compare("sge", high, self.k)
+        units = b.ceildiv(self.k, self.products.form.group)
+        last = True if self.partial is None else b.compare("sge", high, units)
         b.either(last, finish, wait)
 
     def _deliver(self, value: Value, at: tuple[Index, ...], v: int, mask: Value | None) -> None:
@@ -353,12 +366,6 @@ class _Contraction:
             exists = self.b.compare("slt", at[-1], self.n)
         with self.b.when(exists):
             self.sink(self.b, value, at, self.lanes, mask)
-
-    def _tile_rows(self, block: _Block, tile: _Tile) -> TileRows:
-        row_stride, k_stride = self.a_strides[-2:]
-        start = self.b.add(block.a, self.b.mul(tile.row, row_stride))
-        last = None if isinstance(tile.present, int) else self.b.sub(tile.present, 1)
-        return TileRows(self.left, start, row_stride, k_stride, tile.rows, last)
 
     # -- dot products -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Element functions of matmul and einsum."""
+"""Element functions of matmul, matmul_integer and einsum."""
 
 from typing import Any
 
@@ -13,8 +13,9 @@ from xcompile.compiler.support.dims import Dim, broadcast_dims
 from xcompile.dialects.nn.base import dtype_of
 
 
-@pulls("nn.matmul", loops=True)
+@pulls("nn.matmul", "nn.matmul_integer", loops=True)
 def _matmul(pull: Pull, op: Any, at: At) -> Value:
+    """A loop over k in the type of the sums."""
     dtype = dtype_of(op.y)
     s = Scalars(pull.b, pull.lanes, wide(dtype))
     a_shape, b_shape, y_shape = (pull.sizes.shape(v) for v in (op.a, op.b, op.y))
@@ -34,11 +35,26 @@ def _matmul(pull: Pull, op: Any, at: At) -> Value:
         places = [
             pull.still(d, c, r) for d, c, r in zip(lead, rest[skip:], batch[skip:], strict=True)
         ]
-        return read(pull, tensor, [*places, *inner])
+        return summed(tensor, [*places, *inner])
+
+    def summed(tensor: Tensor, places: list[Coordinate]) -> Value:
+        found, source = pull.value(tensor, places), dtype_of(tensor)
+        return convert(pull.b, found, source, wide(dtype), pull.lanes)
+
+    def shifted(x: Value, zero: Tensor | None, outer: Coordinate | None, axis: int) -> Value:
+        """`x` less a zero point, one for all or one for each row or column."""
+        if zero is None:
+            return x
+        shape = pull.sizes.shape(zero)
+        where = [pull.still(d, 0 if outer is None else outer, y_shape[axis]) for d in shape]
+        return s.sub(x, summed(zero, where))
 
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
         x = operand(op.a, m, ks[0], swap=op.transpose_a, k_first=False)
         y = operand(op.b, n, ks[0], swap=op.transpose_b, k_first=True)
+        if op.NAME == "nn.matmul_integer":
+            x = shifted(x, op.a_zero_point, m, -1 if b_vector else -2)
+            y = shifted(y, op.b_zero_point, n, -1)
         return [s.add(sums[0], s.mul(x, y))]
 
     depth = a_shape[-1] if a_vector or not op.transpose_a else a_shape[-2]

@@ -1,4 +1,7 @@
-"""The family of contractions: `nn.matmul` with elementwise ops behind it, its operands read through transpositions."""
+"""The family of contractions: `nn.matmul` and `nn.matmul_integer` with elementwise ops behind them.
+
+Operands are read through transpositions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -73,12 +76,15 @@ class Strided:
 
 
 class ContractionFamily:
-    """Takes kernels whose anchor is a `nn.matmul` of float32 or float64 tensors of at least two axes."""
+    """Takes kernels whose anchor is a `nn.matmul` of float32 or float64 tensors of at least two axes.
+
+    Or a `nn.matmul_integer` of such without zero points.
+    """
 
     name = "contraction"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> "ContractionPlan":
-        return ContractionPlan(kernel, anchor(kernel, "nn.matmul"), schedule)
+        return ContractionPlan(kernel, anchor(kernel, "nn.matmul", "nn.matmul_integer"), schedule)
 
 
 class ContractionPlan:
@@ -90,7 +96,10 @@ class ContractionPlan:
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         self.kernel = kernel
         self.op = op
-        if dtype_of(op.a) not in ("f32", "f64"):
+        integers = op.NAME == "nn.matmul_integer"
+        if integers and not op.is_plain:
+            no_match("operands have zero points")
+        if not integers and dtype_of(op.a) not in ("f32", "f64"):
             no_match(f"elements are {dtype_of(op.a)}")
         self._a, self._b = Strided.of(kernel, op.a), Strided.of(kernel, op.b)
         if min(len(self._a.shape), len(self._b.shape)) < 2:
@@ -140,17 +149,19 @@ class ContractionPlan:
         n = self._b.shape[-1]
         if not isinstance(k, int):
             k = self._b.shape[-2]  # the sizes are equal when the kernel runs; this one may be known
-        dtype: Any = dtype_of(self.op.a)
+        dtype: Any = dtype_of(self.op.y)
+        operands: Any = (dtype_of(self.op.a), dtype_of(self.op.b)) if dtype == "i32" else None
         if self._flat:
             return ContractionProblem(
                 m=monomial(product([*a_batch, m])), n=monomial(n), k=monomial(k),
                 a_strides=None, b_strides=self._b_strides(()), constant_b=self._constant, dtype=dtype,
+                operands=operands,
             )  # fmt: skip
         batch = self.kernel.shape(self.op.y)[:-2]
         return ContractionProblem(
             m=monomial(m), n=monomial(n), k=monomial(k), batch=tuple(monomial(d) for d in batch),
             a_strides=self._strides(self._a, batch), b_strides=self._b_strides(batch),
-            constant_b=self._constant, dtype=dtype,
+            constant_b=self._constant, dtype=dtype, operands=operands,
         )  # fmt: skip
 
     def _b_strides(self, batch: Shape) -> tuple[Size, ...] | None:
@@ -199,8 +210,9 @@ class ContractionPlan:
             if isinstance(self.problem.m, int)
             else self.schedule.m_block
         )
-        lanes = self.kernel.target.lanes(self.problem.bits)
-        return k * n * m / lanes / self.kernel.target.fma_ports
+        target = self.kernel.target
+        group = self.problem.form(target, self.schedule.rows).group
+        return k * n * m / target.lanes(self.problem.bits) / group / target.fma_ports
 
     # -- code ---------------------------------------------------------------------------------
 

@@ -1,11 +1,15 @@
-"""Panels of B: blocks of k by a few vectors of columns, as the register tile reads them."""
+"""Panels of B: blocks of k by a few vectors of columns, as the register tile reads them.
 
+Steps along k are *units*: `group` neighbours along k for each column, one element where products are of floats.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
-from xcompile.compiler.codegen.cpu.shuffles import transpose
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.shuffles import interleave, transpose
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Panels:
         n: its columns.
         strides: elements from one row and one column to the next; not used when packed.
         memory: where a panel is packed to.
+        group: elements of a unit.
     """
 
     b: Builder
@@ -33,40 +38,49 @@ class Panels:
     n: Index
     strides: tuple[Index, Index]
     memory: Buffer | None = None
+    group: int = 1
 
     @property
     def width(self) -> int:
         """Columns of a panel."""
         return self.vectors * self.lanes
 
+    @property
+    def stride(self) -> int:
+        """Elements from one unit to the next in a panel."""
+        return self.width * self.group
+
     def at(
         self, start: Index, column: Index, low: Index, high: Index
     ) -> tuple[Buffer, Index, Index]:
-        """The rows [low, high) of the panel of a column, packed first when that is to be done.
+        """The units [low, high) of the panel of a column, packed first when that is to be done.
 
         Args:
             start: the element of `source` where the matrix begins.
             column: the panel's first column.
-            low: the first row.
-            high: the row after the last.
+            low: the first unit.
+            high: the unit after the last.
 
         Returns:
-            A buffer, the element of row 0 and the stride of rows.
+            A buffer, the element of unit 0 and the stride of units.
         """
         b = self.b
         if self.kind == "direct":
             return self.source, b.add(start, column), self.strides[0]
         if self.kind == "packed":
-            # Panel p starts at p·k·width = column·k.
-            return self.source, b.add(start, b.mul(column, self.k)), self.width
+            # Panel p starts at p·units·stride = column·units·group.
+            depth = b.mul(b.ceildiv(self.k, self.group), self.group)
+            return self.source, b.add(start, b.mul(column, depth)), self.stride
         assert self.memory is not None
-        if self.strides[1] == 1:
+        if self.strides[1] == 1 and self.group == 1:
             self._pack_rows(start, column, low, high)
+        elif self.strides[1] == 1:
+            self._pack_interleaved(start, column, low, high)
         elif self.strides[0] == 1:
             self._pack_transposed(start, column, low, high)
         else:
             self._pack_elements(start, column, low, high)
-        return self.memory, b.mul(low, -self.width), self.width
+        return self.memory, b.mul(low, -self.stride), self.stride
 
     def masks(self, column: Index) -> list[Value]:
         """For each vector of a panel, which of its columns exist."""
@@ -97,39 +111,102 @@ class Panels:
         condition = True if whole else b.compare("sge", b.sub(self.n, column), self.width)
         b.either(condition, partial(copy, False), partial(copy, True))
 
-    def _pack_transposed(self, start: Index, column: Index, low: Index, high: Index) -> None:
-        """Columns of B that are contiguous along k: squares of V by V are transposed in registers."""
-        b, lanes = self.b, self.lanes
-        assert self.memory is not None
+    def _pack_interleaved(self, start: Index, column: Index, low: Index, high: Index) -> None:
+        """Rows of B that are contiguous along n: the elements of a unit come from as many rows."""
+        b, group = self.b, self.group
         memory = self.memory
+        assert memory is not None
+
+        def unit(masks: Sequence[Value | None], k: Index, present: Index) -> None:
+            target = b.mul(b.sub(k, low), self.stride)
+            for v, mask in enumerate(masks):
+                parts: list[Value] = []
+                for i in range(group):
+                    row = b.add(b.mul(k, group), b.min(i, b.sub(present, 1)))
+                    at = b.add(start, b.mul(row, self.strides[0]), column, v * self.lanes)
+                    value = b.load(self.source, at, self.lanes, mask)
+                    parts.append(self._zero_unless(b.compare("slt", i, present), value, self.lanes))
+                value = interleave(b, parts, self.lanes, self.source.dtype)
+                b.store(value, memory, b.add(target, v * self.lanes * group), self.lanes * group)
+
+        def copy(masked: bool) -> None:
+            masks = self.masks(column) if masked else [None] * self.vectors
+            whole = b.min(high, b.div(self.k, group))
+            with b.loop(low, whole) as k:
+                unit(masks, k, group)
+            rest = b.rem(self.k, group)
+            if rest != 0:
+                with b.when(b.compare("slt", whole, high)):
+                    unit(masks, whole, rest)
+
+        known = isinstance(self.n, int) and self.n % self.width == 0
+        condition = True if known else b.compare("sge", b.sub(self.n, column), self.width)
+        b.either(condition, partial(copy, False), partial(copy, True))
+
+    def _zero_unless(self, condition: Value | bool, value: Value, lanes: int) -> Value:
+        """The vector or scalar where the condition holds, else zeros."""
+        zero = self.b.int_constant(0, self.source.dtype, lanes)
+        if isinstance(condition, bool):
+            return value if condition else zero
+        kind = vector_type(lanes, self.source.dtype)
+        return self.b.op(f"arith.select {condition}, {value}, {zero} : {kind}")
+
+    def _pack_transposed(self, start: Index, column: Index, low: Index, high: Index) -> None:
+        """Columns of B that are contiguous along k: squares of V by V units are transposed in registers."""
+        b, lanes, length = self.b, self.lanes, self.lanes * self.group
+        memory = self.memory
+        assert memory is not None
 
         def square(v: int, k: Index, mask: Value | None) -> None:
             rows: list[Value] = []
             for lane in range(lanes):
                 at = b.min(b.add(column, v * lanes + lane), b.sub(self.n, 1))
-                source = b.add(start, b.mul(at, self.strides[1]), k)
-                rows.append(b.load(self.source, source, lanes, mask))
-            for step, value in enumerate(transpose(b, rows, self.source.dtype)):
-                at = b.add(b.mul(b.sub(k, low), self.width), step * self.width + v * lanes)
-                b.store(value, memory, at, lanes)
+                source = b.add(start, b.mul(at, self.strides[1]), b.mul(k, self.group))
+                rows.append(b.load(self.source, source, length, mask))
+            for step, value in enumerate(self._transposed_units(rows)):
+                at = b.add(b.mul(b.sub(k, low), self.stride), step * self.stride + v * length)
+                b.store(value, memory, at, length)
 
-        whole = b.add(low, b.mul(b.div(b.sub(high, low), lanes), lanes))
+        end = b.min(b.mul(high, self.group), self.k) if self.group > 1 else high
+        before = b.mul(low, self.group)
+        whole = b.add(low, b.mul(b.div(b.sub(end, before), length), lanes))
         for v in range(self.vectors):
             with b.loop(low, whole, lanes) as k:
                 square(v, k, None)
-        rest = b.sub(high, whole)
+        rest = b.sub(end, b.mul(whole, self.group))
         if rest == 0:
             return
         with b.when(b.compare("ne", rest, 0)):
-            mask = b.tail_mask(rest, lanes)
+            mask = b.tail_mask(rest, length)
             for v in range(self.vectors):
                 square(v, whole, mask)
 
+    def _transposed_units(self, rows: list[Value]) -> list[Value]:
+        """The columns of a square of units."""
+        b, element = self.b, self.source.dtype
+        if self.group == 1:
+            return transpose(b, rows, element)
+        unit = f"i{8 * self.group}"
+        inside, outside = (
+            vector_type(self.lanes, unit),
+            vector_type(self.lanes * self.group, element),
+        )
+        words = [b.op(f"vector.bitcast {row} : {outside} to {inside}") for row in rows]
+        return [
+            b.op(f"vector.bitcast {word} : {inside} to {outside}")
+            for word in transpose(b, words, unit)
+        ]
+
     def _pack_elements(self, start: Index, column: Index, low: Index, high: Index) -> None:
-        b = self.b
+        b, group = self.b, self.group
         assert self.memory is not None
         k_stride, n_stride = self.strides
-        with b.loop(low, high) as k, b.loop(0, self.width) as j:
+        with b.loop(low, high) as unit, b.loop(0, self.width) as j, b.loop(0, group) as i:
             at = b.min(b.add(column, j), b.sub(self.n, 1))
-            value = b.load(self.source, b.add(start, b.mul(k, k_stride), b.mul(at, n_stride)))
-            b.store(value, self.memory, b.add(b.mul(b.sub(k, low), self.width), j))
+            k = b.add(b.mul(unit, group), i)
+            row = b.min(k, b.sub(self.k, 1)) if group > 1 else k
+            value = b.load(self.source, b.add(start, b.mul(row, k_stride), b.mul(at, n_stride)))
+            if group > 1:
+                value = self._zero_unless(b.compare("slt", k, self.k), value, 0)
+            target = b.add(b.mul(b.sub(unit, low), self.stride), b.mul(j, group), i)
+            b.store(value, self.memory, target)

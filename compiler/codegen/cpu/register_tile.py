@@ -73,16 +73,22 @@ def sum_products(
     """
     types = [vector_type(lanes, products.form.sum)] * len(sums)
     step = partial(_steps, b, products, rows, columns, lanes)
-    end = high if rows.present is None else b.sub(high, 1)
+    end = high if rows.present is None else b.max(low, b.sub(high, 1))
     whole = b.add(low, b.mul(b.div(b.sub(end, low), unroll), unroll))
     result = list(sums)
     if whole != low:
         result = b.reduce(low, whole, unroll, result, types, partial(step, unroll, None))
     if whole != end:
         result = b.reduce(whole, end, 1, result, types, partial(step, 1, None))
-    if rows.present is not None:
-        result = step(1, rows.present, end, result)
-    return result
+    if rows.present is None:
+        return result
+    present = rows.present
+    return b.choose(
+        b.compare("slt", low, high),
+        types,
+        lambda: step(1, present, end, result),
+        lambda: result,
+    )
 
 
 def _steps(

@@ -32,6 +32,21 @@ def transpose(b: Builder, rows: Sequence[Value], dtype: str) -> list[Value]:
     return current
 
 
+def interleave(b: Builder, parts: Sequence[Value], lanes: int, dtype: str) -> Value:
+    """A vector with the first bytes of all parts, then the second ones, and so on; parts are bytes."""
+    assert dtype == "i8"
+    count = len(parts)
+    unit = vector_type(lanes, f"i{8 * count}")
+    words: Value | None = None
+    for number, part in enumerate(parts):
+        word = b.op(f"arith.extui {part} : {vector_type(lanes, dtype)} to {unit}")
+        if number:
+            shift = b.int_constant(8 * number, f"i{8 * count}", lanes)
+            word = b.op(f"arith.shli {word}, {shift} : {unit}")
+        words = word if words is None else b.op(f"arith.ori {words}, {word} : {unit}")
+    return b.op(f"vector.bitcast {words} : {unit} to {vector_type(lanes * count, dtype)}")
+
+
 def reduce_lanes(
     b: Builder,
     combine: Callable[[Value, Value, int, str], Value],
