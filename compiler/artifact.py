@@ -20,10 +20,12 @@ class KernelFacts:
     Attributes:
         family: the kind of emitter that made it: "conv", "winograd", "map".
         schedule: its schedule in words.
+        arithmetic: what its products are of: "int8", "float32", …; "" when it has none.
     """
 
     family: str
     schedule: str
+    arithmetic: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Artifact:
         architecture: of the machine it is for, "x86_64" or "aarch64".
         kernels: of the symbols in the program's steps.
         explanations: what the passes that were asked say of themselves, a line each.
+        kept_float: model nodes whose products stay in floating point in a model that is quantized, and why.
     """
 
     manifest: Manifest
@@ -47,6 +50,7 @@ class Artifact:
     architecture: str
     kernels: Mapping[str, KernelFacts] = field(default_factory=dict[str, KernelFacts])
     explanations: tuple[str, ...] = ()
+    kept_float: tuple[tuple[str, str], ...] = ()
 
     def save(self, path: Path) -> None:
         """Link the model into a shared library.

@@ -107,6 +107,7 @@ def _write(folder: Path, key: str, artifact: Artifact, external: Mapping[str, Fi
         "key": key,
         "architecture": artifact.architecture,
         "explanations": artifact.explanations,
+        "kept_float": artifact.kept_float,
         "external": external,
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
         "manifest": artifact.manifest.to_json(),
@@ -146,6 +147,7 @@ def _artifact(fields: Mapping[str, Any], folder: Path) -> Artifact:
         architecture=fields["architecture"],
         kernels={symbol: KernelFacts(**facts) for symbol, facts in fields["kernels"].items()},
         explanations=tuple(fields["explanations"]),
+        kept_float=tuple((node, why) for node, why in fields["kept_float"]),
     )
 
 

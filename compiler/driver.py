@@ -24,6 +24,7 @@ from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.numerics.check import VerifyNumerics
 from xcompile.compiler.pipelines import PIPELINES, default_pipeline
 from xcompile.compiler.quantize.names import digest_of
+from xcompile.compiler.quantize.plan import KEPT_IN_FLOAT
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.errors import CompileError
@@ -218,8 +219,17 @@ def _artifact(
         weights,
         program,
         request.target.arch,
-        kernels={s: KernelFacts(p.family, str(p.schedule)) for s, p in built.plans.items()},
+        kernels={
+            symbol: KernelFacts(plan.family, str(plan.schedule), built.arithmetic[symbol])
+            for symbol, plan in built.plans.items()
+        },
         explanations=tuple(dict.fromkeys(_explanations(context))),  # each line once
+        kept_float=tuple(
+            (node, why)
+            for _, stats in context.stats
+            for what, node, why in stats.missed
+            if what == KEPT_IN_FLOAT
+        ),
     )
 
 

@@ -230,6 +230,7 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "architecture": artifact.architecture,
         "explanations": list(artifact.explanations),
+        "kept_float": list(artifact.kept_float),
         "external": facts_of(module.external),
         "jobs": {name: job.to_json() for name, job in jobs.items()},
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
@@ -262,6 +263,7 @@ def _artifact(answer: Mapping[str, Any], weights: bytes) -> Artifact:
         architecture=answer["architecture"],
         kernels={symbol: KernelFacts(**facts) for symbol, facts in answer["kernels"].items()},
         explanations=tuple(answer["explanations"]),
+        kept_float=tuple((node, why) for node, why in answer["kept_float"]),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Never
 import numpy as np
 
 from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.precisions import NodePrecision, precisions_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.executable import Executable
@@ -67,6 +68,10 @@ class CompiledModel:
             f"{step.node}: {facts[step.symbol].family} {facts[step.symbol].schedule}"
             for step in self.artifact.program.launches
         )
+
+    def precisions(self) -> list[NodePrecision]:
+        """Which products are of 8-bit integers, which are not, and why; in the order of running."""
+        return precisions_of(self.artifact)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model as a shared library that needs neither Python nor this package.

@@ -46,6 +46,7 @@ def bench(
     winograd: options.Winograd = None,
     jobs: options.Jobs = None,
     cache: options.Cache = None,
+    calibration_table: options.CalibrationTable = None,
 ) -> None:
     """Measure the latency of a model.
 
@@ -57,7 +58,7 @@ def bench(
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache,
+        jobs=jobs, cache=cache, calibration_table=calibration_table,
     )  # fmt: skip
     artifact: Artifact | None = None
     if options.is_library(model):

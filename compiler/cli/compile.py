@@ -8,6 +8,7 @@ import typer
 
 from xcompile.compiler.cli import options
 from xcompile.compiler.cli.console import bytes_text, table
+from xcompile.compiler.cli.quantization import calibrated, precision_table
 
 if TYPE_CHECKING:
     from xcompile.compiler.model import CompiledModel
@@ -38,6 +39,25 @@ def compile_command(
     cache: options.Cache = None,
     fallback: options.Fallback = None,
     overridable: options.Overridable = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Samples for an int8 model: FILE.npz, a folder of .npy files or images, FILE.py:FUNCTION.",
+        ),
+    ] = None,
+    calibration_table: options.CalibrationTable = None,
+    observer: Annotated[
+        str, typer.Option(help="min-max, percentile, percentile:99.9, entropy or mse.")
+    ] = "entropy",
+    preprocess: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="Of images: resize=256,crop=224x224,scale=1/255,mean=0.5:0.5:0.5,std=1:1:1,layout=nchw,color=rgb",
+        ),
+    ] = "",
+    keep_float: options.KeepFloat = None,
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -46,9 +66,13 @@ def compile_command(
     """Compile a model into a shared library."""
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
-        verify_numerics, fallback, overridable or (),
+        verify_numerics, fallback, overridable or (), calibration_table, keep_float or (),
     )  # fmt: skip
     start = time.perf_counter()
+    if calibrate is not None:
+        compilation = calibrated(
+            compilation, model, calibrate, observer=observer, preprocess=preprocess
+        )
     made = compilation.compile(model)
     path = output or Path(model.with_suffix(".so").name)
     made.save(path)
@@ -59,6 +83,8 @@ def compile_command(
         print(_details(made))
     if report:
         print(_report(made))
+    if target.endswith("-int8"):
+        print(precision_table(made))
     size = bytes_text(path.stat().st_size)
     print(f"{path}: {size}, {len(made.artifact.kernels)} kernels, {seconds:.1f} s")
 

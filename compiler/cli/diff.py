@@ -40,6 +40,7 @@ def diff(
     winograd: options.Winograd = None,
     jobs: options.Jobs = None,
     cache: options.Cache = None,
+    calibration_table: options.CalibrationTable = None,
 ) -> None:
     """Compare a compiled model with an oracle, tensor by tensor.
 
@@ -53,7 +54,7 @@ def diff(
         raise CompileError("XC6006", "diff needs the ONNX model, not a library")
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache,
+        jobs=jobs, cache=cache, calibration_table=calibration_table,
     )  # fmt: skip
     with progress_bar() as progress:
         report = compare(

@@ -69,6 +69,17 @@ Overridable = Annotated[
         help="An input with an initializer that a run may replace; it is a constant otherwise.",
     ),
 ]
+CalibrationTable = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="The calibration table of a float model for an int8 target; --calibrate writes it.",
+    ),
+]
+KeepFloat = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Nodes that stay in floating point in an int8 model."),
+]
 Jobs = Annotated[int | None, typer.Option(help="Processes that compile kernels.")]
 Cache = Annotated[
     Path | None, typer.Option(help="The folder that keeps compiled kernels between runs.")
@@ -92,6 +103,8 @@ class Compilation:
     verify_numerics: bool = False
     fallback: str | None = None
     overridable: Sequence[str] = ()
+    calibration_table: Any = None
+    keep_float: Sequence[str] = ()
 
     def edits(self) -> str:
         """The edits of the pipeline, `winograd` included."""
@@ -116,6 +129,8 @@ class Compilation:
             "explain": self.explain,
             "prefix": self.prefix,
             "overridable": self.overridable,
+            "calibration_table": self.calibration_table,
+            "keep_float": self.keep_float,
             "options": {name: value for name, value in given.items() if value is not None},
         }
 

@@ -28,6 +28,7 @@ def profile(
     winograd: options.Winograd = None,
     jobs: options.Jobs = None,
     cache: options.Cache = None,
+    calibration_table: options.CalibrationTable = None,
 ) -> None:
     """Print the time of each launch, with the model nodes that it computes and its share of the machine's peaks.
 
@@ -40,7 +41,7 @@ def profile(
         raise CompileError("XC6006", "profile needs the ONNX model, not a library")
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache,
+        jobs=jobs, cache=cache, calibration_table=calibration_table,
     )  # fmt: skip
     compiled = compilation.compile(model)
     executable = compiled.executable

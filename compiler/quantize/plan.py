@@ -28,6 +28,9 @@ from xcompile.dialects.nn.reduce import ReduceMean
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """So many products of 8-bit numbers are summed in int32 without overflow, whatever the numbers."""
 
+KEPT_IN_FLOAT = "KeptInFloat"
+"""What the pass that quantizes calls it when it leaves a product as it is."""
+
 _MOVES = MOVEMENT | {"nn.max_pool", "nn.concat"}
 """Ops whose result consists of numbers of their first operand, or of operands like it."""
 

@@ -1,4 +1,4 @@
-"""How many floating-point operations ops take, for reports: counted from shapes alone, independent of any kernel."""
+"""How many operations ops take, for reports: counted from shapes alone, independent of any kernel and element type."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,9 @@ def flops(ops: Sequence[Op], sizes: Sizes) -> Dim:
 
 
 def _of(op: Any, sizes: Sizes) -> Dim:
-    if op.NAME in ("nn.conv", "nn.conv_transpose"):
+    if op.NAME in ("nn.conv", "nn.conv_integer", "nn.conv_transpose"):
         weight = sizes.shape(op.w)
-        outer = sizes.shape(op.y if op.NAME == "nn.conv" else op.x)
+        outer = sizes.shape(op.x if op.NAME == "nn.conv_transpose" else op.y)
         inner = product(weight[1:])
         return 2 * product(outer) * inner
     if op.NAME in ("nn.matmul", "nn.matmul_integer"):

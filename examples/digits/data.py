@@ -28,3 +28,9 @@ def load() -> tuple[Digits, Digits]:
     order = np.random.RandomState(0).permutation(len(images))
     chosen, held_out = order[:TRAINING], order[TRAINING:]
     return Digits(images[chosen], labels[chosen]), Digits(images[held_out], labels[held_out])
+
+
+def calibration_samples() -> list[np.ndarray]:
+    """The 797 digits to train on, one after another, to quantize the network with."""
+    training, _ = load()
+    return list(training.images[:, np.newaxis])

@@ -13,6 +13,7 @@ from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats
 from xcompile.compiler.quantize.plan import (
+    KEPT_IN_FLOAT,
     Product,
     QuantizationPlan,
     has_quantization,
@@ -25,7 +26,7 @@ from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
 
-_QUANTIZED, _FLOAT = "Quantized", "KeptInFloat"
+_QUANTIZED = "Quantized"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class _Insertion:
     def run(self) -> RewriteStats:
         floats = self._plan.floats
         for op, reason in floats.items():
-            self._tell(op, _FLOAT, reason)
+            self._tell(op, KEPT_IN_FLOAT, reason)
         found = [p for p in self._plan.products if self._names[p.x] in self._table.tensors]
         if self._plan.products and not found:
             raise CompileError(
@@ -95,7 +96,7 @@ class _Insertion:
         for product in self._plan.products:
             if product not in found:
                 floats[product.op] = f"the table has no range of '{self._names[product.x]}'"
-                self._tell(product.op, _FLOAT, floats[product.op])
+                self._tell(product.op, KEPT_IN_FLOAT, floats[product.op])
         for name, value in self._plan.tensors.items():
             if name in self._table.tensors:
                 self._quantize_tensor(name, value)

@@ -10,6 +10,7 @@ import pytest
 
 import xcompile
 from xcompile.compiler.calibration.calibrator import Calibrator
+from xcompile.compiler.cli.main import execute
 from xcompile.compiler.quantize.table import CalibrationTable
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
@@ -154,3 +155,35 @@ def test_libraries_for_other_machines_are_written(
     model = xcompile.compile(MODEL, target, calibration_table=calibrator.table())
     model.save(tmp_path / "digits.so")
     assert 10_000 < (tmp_path / "digits.so").stat().st_size < 300_000
+
+
+def test_the_products_are_told_with_what_they_compute_in_and_why(calibrator: Calibrator) -> None:
+    table = calibrator.table()
+    model = xcompile.compile(MODEL, "cpu-int8", calibration_table=table, keep_float="dense")
+    rows = model.precisions()
+    assert [row.arithmetic == "float32" for row in rows] == [False, False, True]
+    assert [row.why for row in rows] == ["", "", "kept in floating point by 'dense'"]
+    assert rows[2].operations == 2 * 512 * 10 + 10
+    assert [row.arithmetic for row in xcompile.compile(MODEL).precisions()] == ["float32"] * 3
+
+
+def test_one_command_calibrates_and_compiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], digits: tuple[Any, Any]
+) -> None:
+    table, library = tmp_path / "t.json", tmp_path / "digits.so"
+    words = [
+        str(MODEL),
+        "--target=cpu-int8",
+        f"--calibrate={EXAMPLE / 'data.py'}:calibration_samples",
+    ]
+    assert (
+        execute([*words, f"--calibration-table={table}", "--observer=mse", "-o", str(library)]) == 0
+    )
+    assert "of 3 products" in capsys.readouterr().out
+    assert CalibrationTable.load(table).observer == "mse"
+    scores = xcompile.load(library).run([digits[1].images])["scores"]
+    assert (scores.argmax(axis=1) == digits[1].labels).mean() >= 0.983
+    again = ["run", str(MODEL), "--target=cpu-int8", f"--calibration-table={table}"]
+    assert execute([*again, "--input=random:1x1x8x8"]) == 0
+    assert execute([str(MODEL), f"--calibrate={table}"]) == 1
+    assert "XC6005 --calibrate is for the precision int8" in capsys.readouterr().err

@@ -24,12 +24,14 @@ class Built:
         jobs: one a distinct kernel, by symbol.
         weights: the packed constants.
         plans: the plan of each symbol, for reports.
+        arithmetic: the kind of numbers that its products are of.
     """
 
     program: rt.Program
     jobs: Mapping[str, Job]
     weights: bytes
     plans: Mapping[str, Plan]
+    arithmetic: Mapping[str, str]
 
 
 def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, ...] = ()) -> Built:
@@ -52,4 +54,6 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
         prepared=constants.prepared_bytes,
         heap=memory.heap,
     )
-    return Built(program, kernels.jobs, bytes(constants.weights), kernels.by_symbol)
+    return Built(
+        program, kernels.jobs, bytes(constants.weights), kernels.by_symbol, kernels.arithmetic
+    )

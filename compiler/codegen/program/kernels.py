@@ -12,6 +12,7 @@ from xcompile.compiler.codegen.cpu.families import plan
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program import program as rt
+from xcompile.compiler.codegen.program.arithmetic import arithmetic_of
 from xcompile.compiler.codegen.program.storage import ALIGNMENT
 from xcompile.compiler.ir.location import describe, node_names
 from xcompile.compiler.ir.mlir import ir
@@ -46,6 +47,7 @@ class Kernels:
     Attributes:
         jobs: by symbol.
         by_symbol: the plan of each.
+        arithmetic: what kind of numbers the products of each are of, see `arithmetic_of`.
     """
 
     def __init__(self, module: Module, target: Target, launches: Sequence[Launch]) -> None:
@@ -54,6 +56,7 @@ class Kernels:
         self._setup_symbols: dict[tuple[str, int], str] = {}
         self.jobs: dict[str, Job] = {}
         self.by_symbol: dict[str, Plan] = {}
+        self.arithmetic: dict[str, str] = {}
         nodes: dict[str, dict[str, None]] = {}
         for launch in launches:
             nodes.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
@@ -72,7 +75,9 @@ class Kernels:
     def _plan(self, func: Func, nodes: tuple[str, ...]) -> Planned:
         kernel = Kernel(func, self._target)
         made = plan(kernel, node=" + ".join(nodes) or None)
-        return Planned(self._job(func, made, nodes), made, flops(kernel.ops, kernel.sizes))
+        symbol = self._job(func, made, nodes)
+        self.arithmetic[symbol] = arithmetic_of(kernel.ops)
+        return Planned(symbol, made, flops(kernel.ops, kernel.sizes))
 
     def _job(self, func: Func, made: Plan, nodes: tuple[str, ...]) -> str:
         holder = ir.Module.create(ir.Location.unknown())

@@ -1,0 +1,58 @@
+"""What the command line does for quantization: calibrating, and the table of precisions."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xcompile.compiler.cli.console import progress_bar, table
+from xcompile.compiler.cli.options import Compilation
+from xcompile.compiler.support.errors import CompileError
+
+if TYPE_CHECKING:
+    from xcompile.compiler.model import CompiledModel
+
+
+def calibrated(
+    compilation: Compilation, model: Path, source: str, *, observer: str, preprocess: str
+) -> Compilation:
+    """The compilation with the calibration table of these samples, which is written where one is named.
+
+    Work that Ctrl-C interrupts is kept beside that file, and taken up the next time.
+
+    Raises:
+        CompileError: the model cannot be compiled, or the samples cannot be used.
+    """
+    from xcompile.compiler.calibration.run import calibrate_model
+
+    if not compilation.target.endswith("-int8"):
+        raise CompileError(
+            "XC6005", "--calibrate is for the precision int8",
+            help="name it in the target: cpu-int8, x86-vnni-int8, arm-dotprod-int8",
+        )  # fmt: skip
+    path: Path | None = compilation.calibration_table
+    arguments = compilation.arguments()
+    with progress_bar() as progress:
+        made = calibrate_model(
+            model,
+            source,
+            observer=observer,
+            keep_float=compilation.keep_float,
+            preprocessing=preprocess,
+            state=None if path is None else path.with_name(f"{path.name}.partial"),
+            threads=compilation.threads,
+            options=arguments["options"],
+            progress=progress,
+            overridable=compilation.overridable,
+        )
+    if path is not None:
+        made.save(path)
+    return replace(compilation, calibration_table=made, keep_float=())
+
+
+def precision_table(made: "CompiledModel") -> str:
+    """A line for each product, and one that sums them up."""
+    from xcompile.compiler.precisions import summary
+
+    rows = made.precisions()
+    lines = [(row.nodes, row.arithmetic, f"{row.operations:,}", row.why) for row in rows]
+    return f"{table(('product', 'computes in', 'operations', 'why'), lines)}\n{summary(rows)}"
