@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.dtypes import DTYPES, element_type
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
@@ -154,18 +154,24 @@ class _Matching:
         elif isinstance(op, Quantize) and not op.block:
             zero = self._zero_point(op.zero_point, op.to, op.scale)
             fields = {**fields_of(op), "to": OTHER[op.to], "zero_point": zero}
-            self._moved[op.y] = rewriter.create(Quantize, x=op.x, **fields).y
+            self._put(op, rewriter.create(Quantize, x=op.x, **fields))
         elif isinstance(op, NnOp) and _of_one_sign(op):
             fields = {name: self._replaced(v) for name, v in op.operand_fields().items()}
             if isinstance(op, Pad) and op.mode == "constant":
                 fields["value"] = self._zero_point(op.value, dtype_of(op.x))
             count = {"results": len(op.results)} if isinstance(op, Split) else {}
-            made = rewriter.create(type(op), **fields, **op.attributes(), **count)
-            self._moved.update(zip(op.results, made.results, strict=True))
+            self._put(op, rewriter.create(type(op), **fields, **op.attributes(), **count))
         else:
             for result in op.results:
                 if dtype_of(result) in OTHER:
                     self._keep(result)
+
+    def _put(self, op: Op, made: Op) -> None:
+        """Let the results of an op stand for those of another, of which more sizes may be known."""
+        for old, new in zip(op.results, made.results, strict=True):
+            shape = ir.RankedTensorType(old.type).shape
+            new.set_type(ir.RankedTensorType.get(shape, element_type(dtype_of(new))))
+            self._moved[old] = new
 
     def _keep(self, value: Value) -> None:
         """Move a value that is made elsewhere; what reads it as it is may go on."""
