@@ -3,6 +3,7 @@
 from typing import Any
 
 from xcompile.compiler.ir.op import Value
+from xcompile.dialects.nn.base import rank_of
 from xcompile.dialects.nn.pool import AveragePool, LpPool, MaxPool, MaxPoolWithIndices, MaxUnpool
 from xcompile.dialects.nn.reduce import Reduce, ReduceL1, ReduceL2, ReduceMax, ReduceMean
 from xcompile.frontends.onnx.context import NodeContext
@@ -10,18 +11,18 @@ from xcompile.frontends.onnx.ops_conv import static_sizes, window_pads
 from xcompile.frontends.onnx.registry import onnx_op
 
 
-def _window(node: NodeContext) -> dict[str, Any]:
-    """The fields that every pool has, from the attributes that every version has."""
-    if node.rank(0) < 3:
-        raise node.error("XC2003", f"{node.op_type} of an input of rank {node.rank(0)}")
+def window_of(node: NodeContext, x: Value) -> dict[str, Any]:
+    """The fields that every pool of `x` has, from the attributes that every version has."""
+    if rank_of(x) < 3:
+        raise node.error("XC2003", f"{node.op_type} of an input of rank {rank_of(x)}")
     kernel = node.attr("kernel_shape")
-    sizes = static_sizes(node.input(0))[2:]
+    sizes = static_sizes(x)[2:]
     if len(kernel) != len(sizes):
         raise node.error("XC2007", f"kernel_shape {kernel} does not fit {len(sizes)} spatial axes")
     ones = (1,) * len(kernel)
     window = {"strides": node.attr("strides", ones), "dilations": node.attr("dilations", ones)}
     return {
-        "x": node.input(0),
+        "x": x,
         "kernel": kernel,
         "ceil_mode": bool(node.attr("ceil_mode", 0)),
         **window,
@@ -31,7 +32,7 @@ def _window(node: NodeContext) -> dict[str, Any]:
 
 @onnx_op("MaxPool")
 def max_pool(node: NodeContext) -> list[Value]:
-    fields = _window(node)
+    fields = window_of(node, node.input(0))
     if not node.has_output(1):
         return [node.make(MaxPool, **fields).y]
     column_major = node.attr("storage_order", 0) == 1
@@ -42,12 +43,12 @@ def max_pool(node: NodeContext) -> list[Value]:
 @onnx_op("AveragePool")
 def average_pool(node: NodeContext) -> list[Value]:
     include = bool(node.attr("count_include_pad", 0))
-    return [node.make(AveragePool, count_include_pad=include, **_window(node)).y]
+    return [node.make(AveragePool, count_include_pad=include, **window_of(node, node.input(0))).y]
 
 
 @onnx_op("LpPool")
 def lp_pool(node: NodeContext) -> list[Value]:
-    return [node.make(LpPool, p=node.attr("p", 2), **_window(node)).y]
+    return [node.make(LpPool, p=node.attr("p", 2), **window_of(node, node.input(0))).y]
 
 
 def _global(node: NodeContext, cls: type[Reduce]) -> list[Value]:

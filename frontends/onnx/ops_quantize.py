@@ -24,8 +24,8 @@ def _granularity(node: NodeContext, *positions: int) -> dict[str, Any]:
     c = Composition(node)
     block = node.attr("block_size", 0)
     given = [node.optional(position) for position in positions]
-    one = not block and any(v is not None and (not rank_of(v) or _is_one(v)) for v in given)
-    scale, zero_point = (_scalar(c, value) if one else value for value in given)
+    one = not block and any(v is not None and (not rank_of(v) or is_one(v)) for v in given)
+    scale, zero_point = (scalar_of(c, value) if one else value for value in given)
     assert scale is not None
     axis = node.attr("axis", 1)
     if block or rank_of(scale):
@@ -33,7 +33,7 @@ def _granularity(node: NodeContext, *positions: int) -> dict[str, Any]:
     return {"scale": scale, "zero_point": zero_point, "axis": axis, "block": block}
 
 
-def _is_one(value: Value) -> bool:
+def is_one(value: Value) -> bool:
     return static_sizes(value) == [1]
 
 
@@ -71,16 +71,20 @@ def dequantize_linear(node: NodeContext) -> list[Value]:
 
 @onnx_op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(node: NodeContext) -> list[Value]:
-    """To uint8 over the range of all elements and 0; where that is only 0 the scale is 1."""
-    c, x = Composition(node), node.input(0)
-    axes = range(node.rank(0))
+    return list(dynamically_quantized(node, node.input(0)))
+
+
+def dynamically_quantized(node: NodeContext, x: Value) -> tuple[Value, Value, Value]:
+    """A value as uint8 over the range of all elements and 0, with its scale, 1 where that is only 0, and zero point."""
+    c = Composition(node)
+    axes = range(rank_of(x))
     low = c.minimum(c.reduce(ReduceMin, x, axes, keepdims=False), 0.0)
     high = c.maximum(c.reduce(ReduceMax, x, axes, keepdims=False), 0.0)
     step = c.div(c.sub(high, low), 255.0)
     scale = c.where(c.equal(step, 0.0), 1.0, step)
     zero_point = node.make(Quantize, x=c.sub(0.0, low), scale=scale, zero_point=None, to="ui8").y
     y = node.make(Quantize, x=x, scale=scale, zero_point=zero_point, to="ui8").y
-    return [y, scale, zero_point]
+    return y, scale, zero_point
 
 
 # -- integer products -----------------------------------------------------------------------------
@@ -88,40 +92,36 @@ def dynamic_quantize_linear(node: NodeContext) -> list[Value]:
 
 def _of_rows(c: Composition, value: Value | None, matrix: Value) -> Value | None:
     """A scale or zero point of the left matrix: a vector has an element for each row."""
-    if value is None or rank_of(value) != 1 or _is_one(value) or rank_of(matrix) < 2:
+    if value is None or rank_of(value) != 1 or is_one(value) or rank_of(matrix) < 2:
         return value
     return c.unsqueeze(value, 1)
 
 
-def _integer_matmul(node: NodeContext, b: int, zeros: tuple[int, int]) -> Value:
-    """Zero points of more than one axis are subtracted in int32 before."""
-    pairs = [(node.input(x), node.optional(zero)) for x, zero in zip((0, b), zeros, strict=True)]
-    if any(zero is not None and rank_of(zero) > 1 for _, zero in pairs):
+def integer_matmul(
+    node: NodeContext, matrices: tuple[Value, Value], zeros: tuple[Value | None, Value | None]
+) -> Value:
+    """Sums of products in int32. Zero points of more than one axis are subtracted before."""
+    if any(zero is not None and rank_of(zero) > 1 for zero in zeros):
         c = Composition(node)
         wide = [
             c.cast(x, "i32") if zero is None else c.sub(c.cast(x, "i32"), c.cast(zero, "i32"))
-            for x, zero in pairs
+            for x, zero in zip(matrices, zeros, strict=True)
         ]
         return c.matmul(wide[0], wide[1])
-    made = node.make(
-        MatMulInteger,
-        a=node.input(0),
-        b=node.input(b),
-        a_zero_point=node.optional(zeros[0]),
-        b_zero_point=node.optional(zeros[1]),
-    )
-    return made.y
+    a, b = matrices
+    return node.make(MatMulInteger, a=a, b=b, a_zero_point=zeros[0], b_zero_point=zeros[1]).y
 
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(node: NodeContext) -> list[Value]:
-    return [_integer_matmul(node, 1, (2, 3))]
+    matrices, zeros = (node.input(0), node.input(1)), (node.optional(2), node.optional(3))
+    return [integer_matmul(node, matrices, zeros)]
 
 
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(node: NodeContext) -> list[Value]:
     c = Composition(node)
-    total = _integer_matmul(node, 3, (2, 5))
+    total = integer_matmul(node, (node.input(0), node.input(3)), (node.input(2), node.input(5)))
     rows = _of_rows(c, node.input(1), node.input(0))
     assert rows is not None
     return [_requantized(c, total, (rows, node.input(4)), node.input(6), node.input(7))]
@@ -137,7 +137,7 @@ def _requantized(
     a, b, y = (c.cast(v, "f32") for v in (*scales, scale))
     factor = c.div(c.mul(a, b), y)
     scaled = c.mul(c.cast(total, "f32"), factor)
-    zero_point = _scalar(c, zero_point)
+    zero_point = scalar_of(c, zero_point)
     one = c.constant(np.ones((), np.float32))
     dtype = dtype_of(zero_point)
     return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, to=dtype)
@@ -150,7 +150,7 @@ def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
         ConvInteger,
         x=node.input(0),
         w=node.input(w),
-        x_zero_point=_scalar(c, node.optional(zeros[0])),
+        x_zero_point=scalar_of(c, node.optional(zeros[0])),
         w_zero_point=node.optional(zeros[1]),
         fill=None,
         **conv_fields(node, w),
@@ -159,12 +159,12 @@ def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
 
 
 @overload
-def _scalar(c: Composition, value: Value) -> Value: ...
+def scalar_of(c: Composition, value: Value) -> Value: ...
 @overload
-def _scalar(c: Composition, value: None) -> None: ...
+def scalar_of(c: Composition, value: None) -> None: ...
 @overload
-def _scalar(c: Composition, value: Value | None) -> Value | None: ...
-def _scalar(c: Composition, value: Value | None) -> Value | None:
+def scalar_of(c: Composition, value: Value | None) -> Value | None: ...
+def scalar_of(c: Composition, value: Value | None) -> Value | None:
     """The one element of a value, which a check when the model runs finds where its sizes are unknown."""
     return c.reshape(value, ()) if value is not None and rank_of(value) else value
 
@@ -185,6 +185,6 @@ def qlinear_conv(node: NodeContext) -> list[Value]:
 
     if node.has_input(8):
         total = c.add(total, channels(node.input(8)))
-    x_scale, y_scale, zero_point = (_scalar(c, node.input(i)) for i in (1, 6, 7))
+    x_scale, y_scale, zero_point = (scalar_of(c, node.input(i)) for i in (1, 6, 7))
     assert x_scale is not None and y_scale is not None and zero_point is not None
     return [_requantized(c, total, (x_scale, channels(node.input(4))), y_scale, zero_point)]

@@ -67,7 +67,7 @@ def _layer(
         hidden=hidden,
         direction=direction,
         clip=node.attr("clip", None),
-        **_activations(node, activations * (2 if direction == "bidirectional" else 1)),
+        **activations_of(node, activations * (2 if direction == "bidirectional" else 1)),
         **fields,
     )
     y, *states = made.results
@@ -87,7 +87,7 @@ def _state(node: NodeContext, index: int) -> Value | None:
     return node.make(Transpose, x=value, perm=(1, 0, 2)).y
 
 
-def _activations(node: NodeContext, defaults: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+def activations_of(node: NodeContext, defaults: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
     """Names and parameters; given parameters belong in order to the functions that have any."""
     names = tuple(name.lower() for name in node.attr("activations", defaults))
     given_alphas = list(node.attr("activation_alpha", ()))
