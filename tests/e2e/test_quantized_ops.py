@@ -1,0 +1,200 @@
+"""Quantized ops of com.microsoft mean what onnxruntime computes: imported, and again after the passes of a target."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from xcompile import passes as _passes
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.passes import PassContext
+from xcompile.compiler.ir.pipeline import parse_pipeline
+from xcompile.compiler.ir.runner import run_pipeline
+from xcompile.compiler.pipelines import PIPELINES
+from xcompile.compiler.target.registry import targets
+from xcompile.dialects.nn.interpreter import interpret
+from xcompile.frontends.onnx.importer import import_onnx
+
+assert _passes.PASSES  # importing them registers them
+
+OPSETS = [helper.make_opsetid("", 19), helper.make_opsetid("com.microsoft", 1)]
+RANDOM = np.random.default_rng(20261130)
+
+
+def u8(*shape):
+    return RANDOM.integers(0, 256, shape).astype(np.uint8)
+
+
+def s8(*shape):
+    return RANDOM.integers(-128, 128, shape).astype(np.int8)
+
+
+def f32(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def check(op, inputs, given=1, outputs=("uint8",), steps=1, tolerance=1e-5, **attributes):
+    """Compare a node with onnxruntime: the first `given` inputs are data, the others constants, None is omitted."""
+    names = [f"x{i}" if v is not None else "" for i, v in enumerate(inputs)]
+    arrays = {n: np.asarray(v) for n, v in zip(names, inputs, strict=True) if n}
+    results = {f"y{i}": np.dtype(d) for i, d in enumerate(outputs)}
+    node = helper.make_node(op, names, list(results), domain="com.microsoft", **attributes)
+    data = list(arrays)[:given]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info(
+                n, helper.np_dtype_to_tensor_dtype(arrays[n].dtype), arrays[n].shape
+            )
+            for n in data
+        ],
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(d), None)
+            for n, d in results.items()
+        ],
+        [numpy_helper.from_array(a, n) for n, a in arrays.items() if n not in data],
+    )
+    model = helper.make_model(graph, opset_imports=OPSETS, ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    wanted = session.run(None, {n: arrays[n] for n in data})
+    module = import_onnx(model)
+    with module.context, ir.Location.unknown():
+        for pipeline in ("dce", "@graph"):
+            run_pipeline(
+                module, parse_pipeline(pipeline, PIPELINES), PassContext(targets()["x86-avx2"])
+            )
+            for y, w in zip(interpret(module, [arrays[n] for n in data]), wanted, strict=True):
+                assert (y.dtype, y.shape) == (w.dtype, w.shape)
+                bound = steps if w.dtype.kind in "iu" else tolerance * np.abs(w).max()
+                assert np.abs(y.astype(np.float64) - w).max() <= bound
+
+
+FLOAT = ("float32",)
+X = (np.float32(0.05), np.uint8(120))
+Y = (np.float32(0.03), np.uint8(131))
+Z = (np.float32(0.07), np.uint8(100))
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_two_tensors(op):
+    check(op, [u8(2, 3, 4), *X, u8(3, 1), *Y, *Z], given=1)
+    one, two, three = (np.int8(v) for v in (3, 0, -4))
+    given = [s8(2, 3), X[0], one, s8(2, 3), Y[0], two, Z[0], three]
+    check(op, given, outputs=("int8",))
+
+
+def test_a_concatenation():
+    check("QLinearConcat", [*Z, u8(2, 3), *X, u8(2, 4), *Z], given=0, axis=-1)
+
+
+def test_a_choice():
+    condition = RANDOM.integers(0, 2, (2, 3)).astype(bool)
+    check("QLinearWhere", [condition, u8(2, 3), *X, u8(2, 3), *Y, *Z])
+
+
+def test_functions_of_one_tensor():
+    check("QLinearLeakyRelu", [u8(2, 5), *X, *Y], alpha=0.2)
+    check("QLinearSigmoid", [u8(2, 5), *X, np.float32(1 / 256), np.uint8(0)])
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, -1), (13, 1), (12, 1)])
+def test_softmax(opset, axis):
+    step = np.float32(1 / 256), np.uint8(0)
+    check("QLinearSoftmax", [u8(2, 5, 3), *X, *step], axis=axis, opset=opset)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_pools(last):
+    check("QLinearGlobalAveragePool", [u8(2, 6, 5, 4), *X, *Y], channels_last=last)
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    for include in (0, 1):
+        check(
+            "QLinearAveragePool",
+            [u8(2, 6, 5, 4), *X, *Y],
+            channels_last=last,
+            count_include_pad=include,
+            **window,
+        )
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+@pytest.mark.parametrize("per_column", [True, False])
+def test_a_matrix_product_with_bias(quantized, per_column):
+    scale = np.abs(f32(3)) * np.float32(0.01) if per_column else np.float32(0.02)
+    zero = np.zeros(3, np.int8) if per_column else np.int8(2)
+    bias = RANDOM.integers(-999, 999, 3).astype(np.int32)
+    result, outputs = (Y, ("uint8",)) if quantized else ((), ("float32",))
+    check("QGemm", [u8(4, 8), *X, s8(8, 3), scale, zero, bias, *result], outputs=outputs)
+    given = [u8(8, 4), *X, s8(3, 8), scale, zero, None, *result]
+    check("QGemm", given, outputs=outputs, transA=1, transB=1, alpha=0.5)
+
+
+def test_matrix_products_in_float():
+    scale, zero = np.abs(f32(3)) * np.float32(0.01), s8(3) // np.int8(4)
+    check(
+        "MatMulIntegerToFloat",
+        [u8(2, 4, 8), s8(8, 3), X[0], scale, X[1], zero, f32(3)],
+        outputs=FLOAT,
+    )
+    check("MatMulIntegerToFloat", [u8(4, 8), s8(8, 3), X[0], X[0], None, None, None], outputs=FLOAT)
+    check("DynamicQuantizeMatMul", [f32(2, 4, 8), s8(8, 3), scale, zero, f32(3)], outputs=FLOAT)
+    check("DynamicQuantizeMatMul", [f32(4, 8), u8(8, 3), X[0], X[1], None], outputs=FLOAT)
+
+
+def test_quantization():
+    check("QuantizeLinear", [f32(2, 5), *X])
+    check("DequantizeLinear", [u8(2, 5), *X], outputs=FLOAT)
+    check(
+        "DequantizeLinear", [s8(2, 5), np.abs(f32(5)), np.zeros(5, np.int8)], outputs=FLOAT, axis=-1
+    )
+    wide = RANDOM.integers(-9999, 9999, (2, 5)).astype(np.int16)
+    check("DequantizeLinear", [wide, X[0], np.int16(3)], outputs=FLOAT)
+
+
+@pytest.mark.parametrize("mask", [None, (2, 5), (2,)])
+def test_attention(mask):
+    given = None
+    if mask is not None:
+        given = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]] if len(mask) == 2 else [3, 5], np.int32)
+    check(
+        "QAttention",
+        [u8(2, 5, 8), s8(8, 24), f32(24), X[0], np.float32(0.02), given, X[1], np.int8(0)],
+        outputs=FLOAT,
+        num_heads=2,
+        unidirectional=int(mask is None),
+        tolerance=1e-4,
+    )
+
+
+def test_embeddings():
+    ids, segments = (RANDOM.integers(0, n, (2, 4)).astype(np.int32) for n in (9, 2))
+    tables = [u8(9, 8), u8(6, 8), u8(2, 8), u8(8), u8(8)]
+    mask = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], np.int32)
+    scales, zeros = [X[0]] * 5, [X[1]] * 5
+    check(
+        "QEmbedLayerNormalization",
+        [ids, segments, *tables, mask, *scales, *zeros],
+        given=2,
+        outputs=("float32", "int32"),
+        epsilon=1e-5,
+        tolerance=1e-4,
+        steps=0,
+    )
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lstm_is_close_as_hidden_states_are_not_rounded(direction):
+    count = 2 if direction == "bidirectional" else 1
+    check(
+        "DynamicQuantizeLSTM",
+        [
+            f32(6, 1, 5), s8(count, 5, 16), s8(count, 4, 16), f32(count, 32), None, None, None, None,
+            np.full(count, 0.01, np.float32), np.zeros(count, np.int8),
+            np.full(count, 0.01, np.float32), np.zeros(count, np.int8),
+        ],
+        outputs=FLOAT * 3,
+        hidden_size=4,
+        direction=direction,
+        tolerance=0.02,
+    )  # fmt: skip
