@@ -54,7 +54,7 @@ class MatchSigns(Pass):
     NAME: ClassVar[str] = "nn-match-signs"
 
     def run(self, module: Module, context: PassContext) -> None:
-        left = "ui8" if context.target.arch == "x86_64" else "i8"
+        left = "i8" if context.target.has("neon") else "ui8"
         with module.context, ir.Location.unknown():
             _Matching(module, left).run()
 
