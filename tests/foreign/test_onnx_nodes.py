@@ -63,17 +63,17 @@ def many_kinds_of_nodes() -> onnx.ModelProto:
     return n.model({"x": ("FLOAT", SHAPE)}, outputs, opset=18)
 
 
-def test_many_kinds_of_nodes_agree_with_x86() -> None:
+def test_many_kinds_of_nodes_give_the_bits_of_x86() -> None:
+    """But for sums of products, which are blocked by what the registers hold."""
     model = many_kinds_of_nodes()
+    (products,) = (node.output[0] for node in model.graph.node if node.op_type == "ConvTranspose")
     feeds = {"x": np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)}
-    here = xcompile.compile(model, pool=shared_pool()).run(feeds)
+    here = xcompile.compile(model, "x86-avx2", pool=shared_pool()).run(feeds)
     there = run_compiled(xcompile.compile(model, "arm-neon", pool=shared_pool()), feeds)
     assert list(there) == list(here)
-    for name, wanted in here.items():
-        if wanted.dtype == np.float32:
-            np.testing.assert_allclose(there[name], wanted, rtol=2e-6, atol=2e-6, err_msg=name)
-        else:
-            np.testing.assert_array_equal(there[name], wanted, err_msg=name)
+    np.testing.assert_allclose(there[products], here[products], rtol=2e-6, atol=2e-6)
+    for name in here.keys() - {products}:
+        assert there[name].tobytes() == here[name].tobytes(), name
 
 
 def compiled_case(case: NodeCase) -> CompiledModel:
