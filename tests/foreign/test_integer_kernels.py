@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from bench.blocked import CompiledConv, from_blocked, reference
+from bench.matmul import CompiledContraction
 from bench.native import NativeKernel
 from tests.foreign.harness import one_machine
-from tests.kernels import test_integer_conv, test_isa
+from tests.kernels import test_integer_contraction, test_integer_conv, test_isa
 from tests.kernels.test_conv import random_problem
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature
 from xcompile.compiler.codegen.cpu.isa import INSTRUCTIONS, Instruction, vpdpbusd
-from xcompile.compiler.schedule import conv
+from xcompile.compiler.schedule import contraction, conv
+from xcompile.compiler.schedule.contraction import ContractionProblem
 from xcompile.compiler.schedule.conv import ConvProblem
 from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
@@ -95,3 +97,37 @@ def test_convolutions_are_exact(target: Target) -> None:
 @pytest.mark.parametrize("target", TIERS)
 def test_200_convolutions_are_exact(target: Target, begin: int) -> None:
     check_convolutions(target, range(begin, begin + 20))
+
+
+def check_contractions(target: Target, numbers: range) -> None:
+    """Random contractions with any schedule, in one machine, give the sums of int64."""
+    results: list[tuple[np.ndarray, np.ndarray]] = []
+    with one_machine(target):
+        for number in numbers:
+            rng = np.random.default_rng(number)
+            left, right = test_integer_contraction.random_operands(target, number)
+            (m, k), n = left.shape, right.shape[1]
+            problem = ContractionProblem(
+                m, n, k, constant_b=number % 3 == 0, dtype="i32",
+                operands=test_integer_contraction.signs(target),  # type: ignore[arg-type]
+            )  # fmt: skip
+            schedules = list(contraction.space(problem, target))
+            schedule = schedules[0 if number % 2 else int(rng.integers(len(schedules)))]
+            bias = rng.integers(-(2**20), 2**20, n).astype(np.int32)
+            compiled = CompiledContraction(problem, target, schedule)
+            got = compiled(left, right, bias, threads=int(rng.integers(1, 5)))
+            results.append((got, left.astype(np.int64) @ right.astype(np.int64) + bias))
+    for got, want in results:
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", TIERS[1:])
+def test_contractions_are_exact(target: Target) -> None:
+    check_contractions(target, range(5))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("begin", range(0, 200, 20))
+@pytest.mark.parametrize("target", TIERS)
+def test_200_contractions_are_exact(target: Target, begin: int) -> None:
+    check_contractions(target, range(begin, begin + 20))
