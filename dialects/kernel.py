@@ -160,6 +160,9 @@ class Check(Op):
     text: str
 
 
+FITS = "xc.fits"
+"""Of casts from float: what is cast is NaN or fits int32."""
+
 SHAPES = "xc.shapes"
 """The attribute of ops in kernels that says the shapes of their results, where these are not static; and of branches
 and loops behind `kernel-form`.

@@ -17,7 +17,7 @@ from xcompile.compiler.schedule.window import (
 
 @dataclass(frozen=True)
 class PoolProblem:
-    """A float32 pool of a blocked image. Padding is no candidate for the maximum; NaN is the maximum.
+    """A pool of a blocked image. Padding is no candidate for the maximum; NaN is the maximum.
 
     Attributes:
         n: batch size.
@@ -28,7 +28,7 @@ class PoolProblem:
         window: kernel, strides, pads, dilations and rounding.
         count_include_pad: whether the average divides by the part of the window inside the padded image
             (what a window of `ceil_mode` has beyond it never counts), not inside the image.
-        dtype: "f32".
+        dtype: of what is pooled; averages are of "f32".
     """
 
     n: Size
@@ -38,19 +38,22 @@ class PoolProblem:
     kind: Literal["max", "average"]
     window: Window
     count_include_pad: bool = False
-    dtype: Literal["f32"] = "f32"
+    dtype: Literal["f32", "i8", "ui8"] = "f32"
 
 
 @dataclass(frozen=True)
 class GlobalPoolProblem:
-    """A float32 pool whose window is the whole image; attributes as those of `PoolProblem`."""
+    """A pool whose window is the whole image; attributes as those of `PoolProblem`, but that there are sums.
+
+    Sums may be of int32.
+    """
 
     n: Size
     c: int
     h: Size
     w: Size
-    kind: Literal["max", "average"]
-    dtype: Literal["f32"] = "f32"
+    kind: Literal["max", "average", "sum"]
+    dtype: Literal["f32", "i32"] = "f32"
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class ConvInteger(Convolution):
     w_zero_point: Operand | None
     fill: Operand | None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no zero points: the form that kernels take."""
+        return self.x_zero_point is None and self.w_zero_point is None
+
     def verify(self) -> None:
         super().verify()
         _check_operands(

@@ -95,6 +95,9 @@ PROLOGUE_OPERANDS: dict[str, tuple[int, ...]] = {
 }
 """Which operands of an anchor may be elementwise expressions, by position."""
 
+WIDENS = frozenset({"nn.average_pool", "nn.reduce_mean", "nn.reduce_sum"})
+"""Anchors that read blocked images of 8-bit integers through the elementwise ops that widen these."""
+
 ALONE = frozenset(
     {"nn.scatter_elements", "nn.scatter_nd", "nn.max_unpool", "nn.topk", "nn.cumsum", "nn.det", "nn.rnn", "nn.gru",
      "nn.lstm", "nn.nonzero", "nn.compress", "nn.find_unique", "nn.find_boxes", "nn.list_boxes"}
@@ -108,6 +111,7 @@ TAKES_EPILOGUE = (
     frozenset(
         {
             "nn.conv",
+            "nn.conv_integer",
             "nn.conv_transpose",
             "nn.matmul",
             "nn.matmul_integer",

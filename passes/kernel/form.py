@@ -5,6 +5,7 @@ traffic and recomputes next to nothing, or else starts a kernel of its own:
 
 - elementwise and data-movement ops join the kernel that reads them, when it reads each element once;
 - an anchor (convolution, contraction, pooling, …) joins the elementwise ops behind it: they become its epilogue;
+- what widens 8-bit integers to be read by another anchor's kernel is computed there, so that these bytes are in memory;
 - a view (reshape and its like) between kernels is a `kernel.view`: no code at all;
 - ops that only serve shape arithmetic disappear: sizes are Dims by now;
 - branches and loops stay, and each of their blocks has kernels of its own: what a block uses of those around it is in
@@ -24,8 +25,8 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.regions import blocks_of, nested, uses_of
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import Shape
-from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.base import Shape, dtype_of
+from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.control import ControlOp
 from xcompile.dialects.nn.kinds import (
     ALONE,
@@ -35,6 +36,7 @@ from xcompile.dialects.nn.kinds import (
     REPEATS,
     TAKES_EPILOGUE,
     VIEWS,
+    WIDENS,
     is_elementwise,
 )
 from xcompile.dialects.nn.layouts import block_of
@@ -45,6 +47,9 @@ from xcompile.passes.kernel.outline import Group, Outliner
 
 MOST_OPS = 64
 """Ops in one kernel at most, so that code generation stays fast."""
+
+MOST_WIDENING = 6
+"""Ops between 8-bit integers and what another kernel reads as an expression of them, at most."""
 
 MOST_PLACES = 2
 """At how many places of a value one element of the result may depend, when the value is not in memory.
@@ -166,11 +171,15 @@ class _Grouping:
         behind = self._look_behind(op, inside)
         anchor = self._anchors.get(op)
         if is_elementwise(op.NAME) and anchor is not None:
-            fits = group.anchor is None and self._is_epilogue(behind, anchor.NAME)
+            fits = group.takes(anchor) and self._is_epilogue(behind, anchor.NAME)
+            if fits:
+                group.claim = anchor
+            elif self._widens_bytes(op):
+                fits = all(self._may_pull(op, r, group) for r in inside)
         elif is_elementwise(op.NAME) or op.NAME in MOVEMENT:
             fits = all(self._may_pull(op, r, group) for r in inside)
         else:
-            fits = group.anchor is None and self._is_epilogue(behind, op.NAME)
+            fits = group.takes(op) and self._is_epilogue(behind, op.NAME)
         return (group, behind) if fits and len(behind.places) <= MOST_PLACES else alone
 
     def _look_behind(self, op: Op, readers: Sequence[Op]) -> _Behind:
@@ -211,11 +220,30 @@ class _Grouping:
             ):
                 return op.NAME == "nn.transpose"
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
-        return (
-            self._is_prologue_operand(op, reader)
-            and is_elementwise(op.NAME)
-            and not block_of(op.results[0].type)
-        )
+        if block_of(op.results[0].type):
+            first = reader.operands[0] == op.results[0] and len(reader.operands) == 1
+            return first and reader.NAME in WIDENS and self._widens_bytes(op, pixels=False)
+        return self._is_prologue_operand(op, reader) and is_elementwise(op.NAME)
+
+    def _widens_bytes(self, op: Op, *, pixels: bool = True) -> bool:
+        """Whether the op computes a wider tensor from 8-bit integers at its place, and what broadcasts to these.
+
+        Without `pixels` that is the same for all pixels of an image.
+        """
+        shape = self._shape(op)
+        reached: Op | None = op
+        for _ in range(MOST_WIDENING):
+            if reached is None or not is_elementwise(reached.NAME) or _is_byte(reached.results[0]):
+                return False
+            values = self.data_operands(reached)
+            full = [v for v in values if self._analysis.shape(v) == shape and const_of(v) is None]
+            others = [self._analysis.shape(v) for v in values if v not in full]
+            if len(full) != 1 or (not pixels and any(d != 1 for s in others for d in s[-2:])):
+                return False
+            if _is_byte(full[0]):
+                return True
+            reached = None if isinstance(full[0].owner, ir.Block) else view(full[0].owner)
+        return False
 
     @staticmethod
     def _is_prologue_operand(op: Op, reader: Op) -> bool:
@@ -267,6 +295,11 @@ class _Grouping:
             elif not self._late.is_known(op):
                 found.update(dict.fromkeys(self.data_operands(op)))
         return list(found)
+
+
+def _is_byte(value: Value) -> bool:
+    """Whether the value is of 8-bit integers."""
+    return dtype_of(value) in ("i8", "ui8")
 
 
 def _known_op(operation: ir.Operation) -> Op:

@@ -15,6 +15,7 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.dialects.kernel import (
     CARRIED,
+    FITS,
     SHAPES,
     TRIP,
     Dims,
@@ -29,6 +30,8 @@ from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.control import ControlOp, If, Loop
 from xcompile.dialects.nn.kinds import VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
+from xcompile.dialects.nn.unary import Cast
+from xcompile.passes.kernel.bounds import fits_int32
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 
 MOST_VARIANTS = 4
@@ -43,13 +46,19 @@ class Group:
         root: the op whose results it gives.
         ops: all its ops, in reverse program order.
         anchor: the op that is neither elementwise nor data movement, if there is one.
+        claim: the anchor whose epilogue the ops so far are, before it joins.
         sizes_only: whether the result is made of sizes, and no operand is read.
     """
 
     root: Op
     ops: list[Op] = field(default_factory=list[Op])
     anchor: Op | None = None
+    claim: Op | None = None
     sizes_only: bool = False
+
+    def takes(self, anchor: Op) -> bool:
+        """Whether an anchor may join, or what belongs to its epilogue."""
+        return self.anchor is None and self.claim in (None, anchor)
 
 
 class Outliner:
@@ -314,6 +323,8 @@ class _Outlined:
                 attributes={k: op.operation.attributes[k] for k in op.operation.attributes},
             )
             self._state_shapes(op, made)
+            if isinstance(op, Cast) and fits_int32(op):
+                made.attributes[FITS] = ir.UnitAttr.get()
             values.update(zip(op.results, made.results, strict=True))
         return [values[r] for r in self._group.root.results]
 

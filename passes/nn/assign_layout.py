@@ -6,8 +6,9 @@
     %1 = "nn.conv"(%0, %w) : (tensor<1x64x56x56xf32, #nn.layout<"NCHW16c">>, …) -> tensor<…, #nn.layout<"NCHW16c">>
     %2 = "nn.relu"(%1) : … in the same layout
 
-Convolutions ask for blocked input and give blocked output; elementwise ops, pools, narrow windows over channels and
-concatenations keep the layout of their operands; everything else reads row-major memory.
+Convolutions, of floats or of 8-bit integers, ask for blocked input and give blocked output; elementwise ops, pools,
+narrow windows over channels and concatenations keep the layout of their operands; everything else reads row-major
+memory.
 `nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
 two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
 the best of all choices. Regions may use a value in either layout; what they yield is row-major.
@@ -27,22 +28,31 @@ from xcompile.compiler.support.min_cut import Node, min_cut
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
+from xcompile.dialects.nn.integer import ConvInteger
 from xcompile.dialects.nn.kinds import is_elementwise
 from xcompile.dialects.nn.norm import Lrn
 from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
+_CONVOLUTIONS = (Conv, ConvTranspose, ConvInteger)
 _POOLS = frozenset({"nn.max_pool", "nn.average_pool"})
+_WHOLE = frozenset({"nn.reduce_mean", "nn.reduce_sum"})
+"""Reductions that read blocked images, over height and width."""
+
 _MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
 """Ops that take elements of their first operand at other places of an image."""
+
+_DTYPES = frozenset({"f32", "i32", "ui8", "i8"})
+"""Of images in blocks: float32, 8-bit integers, and what is computed between the two."""
 
 _BLOCKED, _PLAIN = "blocked", "plain"
 _UNBOUNDED = 1 << 80
 
 
 def _is_image(op: Op) -> bool:
-    """Whether the op makes one float32 tensor of four axes."""
-    return len(op.results) == 1 and rank_of(op.results[0]) == 4 and dtype_of(op.results[0]) == "f32"
+    """Whether the op makes one tensor of four axes, of a type that blocked images have."""
+    results = op.results
+    return len(results) == 1 and rank_of(results[0]) == 4 and dtype_of(results[0]) in _DTYPES
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class _Assignment:
                 continue
             for position, blocked in enumerate(wanted):
                 self._read(op.operation, position, blocked)
-            if op.NAME != "nn.reduce_mean":
+            if op.NAME not in _WHOLE:
                 result = op.results[0]
                 result.set_type(
                     tensor_type(self._analysis.shape(result), dtype_of(result), self._layout)
@@ -96,10 +106,10 @@ class _Assignment:
         """Which operands `op` reads blocked when its result is blocked; None when it works on row-major memory."""
         if not _is_image(op):
             return None
-        if isinstance(op, Conv | ConvTranspose):
+        if isinstance(op, _CONVOLUTIONS):
             return self._conv(op)
         first = bool(op.operands) and op.operands[0] in self._blocked
-        if self._is_global_mean(op):
+        if self._is_of_whole_images(op):
             return [True] if first else None
         followers = self._followers(op)
         if followers is not None:
@@ -114,13 +124,8 @@ class _Assignment:
         """Whether the result is blocked, where the op leaves that open; before that is decided, as its operands are."""
         return self._labels.get(identity(op.operation), greedy)
 
-    def _conv(self, conv: Conv | ConvTranspose) -> list[bool] | None:
-        weight = const_of(conv.w)
-        if (
-            weight is None
-            or dtype_of(conv.x) != "f32"
-            or (conv.bias is not None and const_of(conv.bias) is None)
-        ):
+    def _conv(self, conv: Conv | ConvTranspose | ConvInteger) -> list[bool] | None:
+        if const_of(conv.w) is None or not self._has_kernels(conv):
             return None
         channels = self._analysis.shape(conv.x)[1]
         if not isinstance(channels, int):
@@ -130,9 +135,16 @@ class _Assignment:
         plain = conv.x not in self._blocked and channels <= self._block and conv.groups == 1
         return [not plain, *[False] * (len(conv.operands) - 1)]
 
-    def _is_global_mean(self, op: Op) -> bool:
-        """Whether the op is a mean over all of height and width; its result, one pixel, is row-major too."""
-        if op.NAME != "nn.reduce_mean" or len(op.operands) != 1:
+    @staticmethod
+    def _has_kernels(conv: Conv | ConvTranspose | ConvInteger) -> bool:
+        """Whether there are kernels for convolutions of the operands' types, with such a bias or zero points."""
+        if isinstance(conv, ConvInteger):
+            return conv.is_plain
+        return dtype_of(conv.x) == "f32" and (conv.bias is None or const_of(conv.bias) is not None)
+
+    def _is_of_whole_images(self, op: Op) -> bool:
+        """Whether the op is a mean or sum over all of height and width; its result, one pixel, is row-major too."""
+        if op.NAME not in _WHOLE or len(op.operands) != 1:
             return False
         fields = op.attributes()
         return bool(fields["keepdims"]) and sorted(a % 4 for a in fields["axes"]) == [2, 3]
@@ -147,7 +159,7 @@ class _Assignment:
             return [True] * len(op.operands) if static else None
         if op.NAME in _MOVES and isinstance(self._analysis.shape(op.operands[0])[1], int):
             return [True] + [False] * (len(op.operands) - 1)
-        if not is_elementwise(op.NAME) or any(dtype_of(v) != "f32" for v in op.operands):
+        if not is_elementwise(op.NAME) or any(dtype_of(v) not in _DTYPES for v in op.operands):
             return None
         shape = self._analysis.shape(op.results[0])
         full = [self._analysis.shape(v) == shape for v in op.operands]
@@ -186,18 +198,18 @@ class _Assignment:
             for position, value in enumerate(operation.operands):
                 if position or op is None or not self._reads_either(op):
                     meeting.setdefault(value, {_PLAIN}).add(here if follows[position] else _PLAIN)
-            if wanted is not None and op is not None and op.NAME != "nn.reduce_mean":
+            if wanted is not None and op is not None and op.NAME not in _WHOLE:
                 self._blocked.add(op.results[0])
             for value in operation.results:
-                meeting[value] = {here if op is None or op.NAME != "nn.reduce_mean" else _PLAIN}
+                meeting[value] = {here if op is None or op.NAME not in _WHOLE else _PLAIN}
         return labels | self._cut(meeting, labels, free)
 
     def _reads_either(self, op: Op) -> bool:
         """Whether the first operand may have any layout."""
-        if isinstance(op, Conv | ConvTranspose):
+        if isinstance(op, _CONVOLUTIONS):
             channels = self._analysis.shape(op.x)[1]
             return isinstance(channels, int) and channels <= self._block and op.groups == 1
-        return self._is_global_mean(op)
+        return self._is_of_whole_images(op)
 
     def _cut(
         self, meeting: Mapping[Value, set[Node]], labels: Mapping[int, bool], free: set[int]

@@ -35,6 +35,8 @@ def _filled(e: Expression, op: ConvInteger) -> Value:
 class WidenConv(Pattern[ConvInteger]):
     """Subtract the zero points in int32 and convolve there; what pads add is 0, or is written down where it is not.
 
+    Kernels take convolutions without zero points as they are.
+
         %0 = "nn.conv_integer"(%x, %w, %zero)
     ->
         %0 = "nn.cast"(%x) {to = "i32"}
@@ -44,6 +46,8 @@ class WidenConv(Pattern[ConvInteger]):
     """
 
     def rewrite(self, op: ConvInteger, rewriter: Rewriter) -> None:
+        if op.is_plain:
+            no_match("kernels convolve 8-bit integers")
         e, x, pads = Expression(rewriter), op.x, op.pads
         if op.fill is not None:
             if op.auto_pad != "notset":

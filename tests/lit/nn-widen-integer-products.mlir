@@ -36,11 +36,12 @@ module @rows_and_columns_with_zero_points_of_their_own {
 // CHECK-LABEL: module @padding_that_is_not_the_zero_point_is_written_down
 // CHECK: %[[P:.*]] = "nn.pad"(%arg0, %{{.*}}, %arg2)
 // CHECK: %[[X:.*]] = "nn.cast"(%[[P]]) {to = "i32"} : (tensor<1x3x10x10xui8>)
-// CHECK: "nn.conv"(%[[X]],
+// CHECK: %[[D:.*]] = "nn.sub"(%[[X]],
+// CHECK: "nn.conv"(%[[D]],
 // CHECK-SAME: pads = array<i64: 0, 0, 0, 0>
 module @padding_that_is_not_the_zero_point_is_written_down {
-  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>) -> tensor<1x4x8x8xi32> {
-    %0 = "nn.conv_integer"(%x, %w, %f) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 0, 0, 1>} : (tensor<1x3x8x8xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x8x8xi32>
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>, %z: tensor<ui8>) -> tensor<1x4x8x8xi32> {
+    %0 = "nn.conv_integer"(%x, %w, %z, %f) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 1, 0, 1>} : (tensor<1x3x8x8xui8>, tensor<4x3x3x3xi8>, tensor<ui8>, tensor<ui8>) -> tensor<1x4x8x8xi32>
     return %0 : tensor<1x4x8x8xi32>
   }
 }
@@ -51,9 +52,21 @@ module @padding_that_is_not_the_zero_point_is_written_down {
 // CHECK: "nn.conv_integer"
 // CHECK: // WidenConv missed other: its padding is neither its zero point nor written down
 module @padding_of_unknown_width_stays {
-  func.func @main(%x: tensor<1x3x?x?xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>) -> tensor<1x4x?x?xi32> {
-    %0 = "nn.conv_integer"(%x, %w, %f) {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "same_upper", operandSegmentSizes = array<i32: 1, 1, 0, 0, 1>} : (tensor<1x3x?x?xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x?x?xi32> loc("other")
+  func.func @main(%x: tensor<1x3x?x?xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>, %z: tensor<ui8>) -> tensor<1x4x?x?xi32> {
+    %0 = "nn.conv_integer"(%x, %w, %z, %f) {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "same_upper", operandSegmentSizes = array<i32: 1, 1, 1, 0, 1>} : (tensor<1x3x?x?xui8>, tensor<4x3x3x3xi8>, tensor<ui8>, tensor<ui8>) -> tensor<1x4x?x?xi32> loc("other")
     return %0 : tensor<1x4x?x?xi32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @convolutions_without_zero_points_are_kernels
+// CHECK: "nn.conv_integer"
+// CHECK: // WidenConv missed plain: kernels convolve 8-bit integers
+module @convolutions_without_zero_points_are_kernels {
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %f: tensor<ui8>) -> tensor<1x4x8x8xi32> {
+    %0 = "nn.conv_integer"(%x, %w, %f) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 0, 0, 1>} : (tensor<1x3x8x8xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x8x8xi32> loc("plain")
+    return %0 : tensor<1x4x8x8xi32>
   }
 }
 

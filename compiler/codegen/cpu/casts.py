@@ -45,10 +45,11 @@ def cast(
     *,
     saturate: bool = True,
     rounding: str = "up",
+    fits: bool = False,
 ) -> Value:
     """`x` of element type `source` as `target`; see the rules above.
 
-    `saturate` is for small floats, `rounding` for powers of two.
+    `saturate` is for small floats, `rounding` for powers of two. With `fits`, floats are NaN or fit int32.
     """
     if source == target:
         return x
@@ -67,7 +68,7 @@ def cast(
     if source in FLOATS and target in FLOATS:
         return _float_to_float(b, x, source, target, lanes)
     if source in FLOATS:
-        return _float_to_int(b, x, source, target, lanes)
+        return _float_to_int(b, x, source, target, lanes, fits=fits)
     if target in FLOATS:
         return _int_to_float(b, x, source, target, lanes)
     return _resize(b, x, source, target, lanes)
@@ -89,13 +90,16 @@ def convert(
     *,
     saturate: bool = True,
     rounding: str = "up",
+    fits: bool = False,
 ) -> Value:
     """A cast between register values of any element types, as `nn.cast` means it."""
     if source == to:
         return x
     if source == "i1":
         x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
-    made = cast(b, x, _name(source), _name(to), lanes, saturate=saturate, rounding=rounding)
+    made = cast(
+        b, x, _name(source), _name(to), lanes, saturate=saturate, rounding=rounding, fits=fits
+    )
     if to == "i1":
         made = b.op(
             f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"
@@ -192,9 +196,16 @@ def _round_to_odd(b: Builder, x: Value, lanes: int) -> Value:
     return m.from_bits(m.select(inexact, odd, raw, "i32"))
 
 
-def _float_to_int(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
+def _float_to_int(
+    b: Builder, x: Value, source: str, target: str, lanes: int, *, fits: bool = False
+) -> Value:
     if source in ("f16", "bf16"):
         x, source = _float_to_float(b, x, source, "f32", lanes), "f32"
+    if fits and bits(target) <= 32:
+        m = Lanes(b, lanes, source)
+        number = m.select(m.compare("ord", x, x), x, m.const(0.0))
+        whole = _convert(b, "arith.fptosi", number, source, "i32", lanes)
+        return _resize(b, whole, "i32", target, lanes)
     if target == "u64":
         return _to_unsigned_long(b, x, source, lanes)
     if target == "i64":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
@@ -48,6 +48,10 @@ class _WeightedSum:
     weights: Buffer
     problem: DepthwiseProblem
     lanes: int
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.lanes, "f32")
 
     def identity(self) -> Value:
         return self.b.float_constant(0.0, "f32", self.lanes)

@@ -13,6 +13,7 @@ from xcompile.compiler.codegen.cpu.casts import cast, convert
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
 from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
 from xcompile.compiler.ir.op import Op
+from xcompile.dialects.kernel import FITS
 from xcompile.dialects.nn.base import dtype_of
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -257,7 +258,14 @@ def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 def _cast(pull: Pull, op: Any, at: At) -> Value:
     x = pull.value(op.x, at)
     return convert(
-        pull.b, x, dtype_of(op.x), op.to, pull.lanes, saturate=op.saturate, rounding=op.rounding
+        pull.b,
+        x,
+        dtype_of(op.x),
+        op.to,
+        pull.lanes,
+        saturate=op.saturate,
+        rounding=op.rounding,
+        fits=FITS in op.operation.attributes,
     )
 
 

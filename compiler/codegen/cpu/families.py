@@ -24,12 +24,12 @@ from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import (
     ConvPlan,
     DepthwisePlan,
-    GlobalPoolPlan,
     ImageFamily,
-    PoolPlan,
     WinogradPlan,
 )
+from xcompile.compiler.codegen.cpu.integer_images import IntegerConvPlan
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
+from xcompile.compiler.codegen.cpu.pools import GlobalPoolPlan, PoolPlan
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.cpu.scans import ScanFamily
@@ -68,9 +68,10 @@ FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
     ImageFamily(WinogradPlan, "nn.conv"),
     ImageFamily(ConvPlan, "nn.conv"),
+    ImageFamily(IntegerConvPlan, "nn.conv_integer"),
     ImageFamily(ConvTransposePlan, "nn.conv_transpose"),
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
-    ImageFamily(GlobalPoolPlan, "nn.reduce_mean"),
+    ImageFamily(GlobalPoolPlan, "nn.reduce_mean", "nn.reduce_sum"),
     ContractionFamily(),
     AttentionFamily(),
     RecurrentFamily(),

@@ -1,4 +1,4 @@
-"""The families of 2-D images in blocked layout: convolutions and pools."""
+"""The families of convolutions of images in blocked layout; see `pools.py` for pools."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,6 @@ from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
-from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.winograd import emit_winograd
@@ -30,12 +29,15 @@ from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
-from xcompile.compiler.schedule import conv, depthwise, pool, winograd
+from xcompile.compiler.schedule import conv, depthwise, winograd
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.spatial import resolve_pads
+
+BYTES = ("i8", "ui8")
+"""The types of quantized images."""
 
 
 class ImagePlan:
@@ -46,17 +48,25 @@ class ImagePlan:
     preparations: dict[int, Preparation] = {}
     scratch = 0
     schedule: Any = None
+    dtypes: tuple[str, ...] = ("f32",)
+    """Of the image."""
 
     def __init__(self, kernel: Kernel, op: Any) -> None:
         self.kernel = kernel
         self.op: Any = op
-        self.x: Tensor = op.operands[0]
+        self.x: Tensor = self.image()
         block = kernel.target.lanes(32)
-        if Layout.of(op.results[0].type).block not in (0, block) or dtype_of(self.x) != "f32":
+        if dtype_of(self.x) not in self.dtypes:
+            no_match(f"an image of {dtype_of(self.x)}")
+        if Layout.of(op.results[0].type).block not in (0, block):
             no_match(f"the layout is not blocked by {block}")
         self.symbols = symbol_sizes(kernel)
         self.n, self.c, self.h, self.w = (size(d) for d in kernel.shape(self.x))
         operand_position(kernel, self.x)
+
+    def image(self) -> Tensor:
+        """The image that is read from memory."""
+        return self.op.operands[0]
 
     @property
     def channels(self) -> int:
@@ -128,8 +138,7 @@ class ConvPlan(ImagePlan):
         kernel, op = self.kernel, self.op
         if not kernel.is_pointwise(besides=op):
             return False
-        own = [v for v in (self.x, op.w, op.bias) if v is not None]
-        others = [p for p in kernel.parameters if p not in own]
+        others = [p for p in kernel.parameters if p not in op.operands]
         full = kernel.shape(op.y)
         return all(s == full or all(d == 1 for d in s[-2:]) for s in map(kernel.shape, others))
 
@@ -147,7 +156,9 @@ class ConvPlan(ImagePlan):
     def unit_cost(self) -> float:
         kh, kw = self.problem.taps
         pixels = self.schedule.tile_h * self.schedule.tile_w
-        channels = self.problem.c // self.problem.groups
+        channels = (
+            self.problem.c // self.problem.groups / self.problem.form(self.kernel.target).group
+        )
         return pixels * self.schedule.vectors * channels * kh * kw / self.kernel.target.fma_ports
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
@@ -158,8 +169,12 @@ class ConvPlan(ImagePlan):
         emit_conv(
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
             self.argument(signature, self.op.w), sink, signature.begin, signature.end,
-            self.kernel.environment(signature), scratch,
+            self.kernel.environment(signature), scratch, self.fill(b, signature),
         )  # fmt: skip
+
+    def fill(self, b: Builder, signature: Signature) -> Value | None:
+        """What padding holds; None for zero."""
+        return None
 
 
 class DepthwisePlan(ImagePlan):
@@ -281,72 +296,6 @@ class WinogradPlan(ImagePlan):
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
             self.argument(signature, self.op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature), signature.buffer(len(signature.buffers) - 1),
-        )  # fmt: skip
-
-
-class PoolPlan(ImagePlan):
-    """Maximum and average pools."""
-
-    family = "pool"
-
-    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
-        super().__init__(kernel, op)
-        if Layout.of(self.x.type).block == 0:
-            no_match("operands are row-major")
-        self.problem = pool.PoolProblem(
-            self.n, self.channels, self.h, self.w, "max" if op.NAME == "nn.max_pool" else "average",
-            window_of(kernel, op, op.kernel), getattr(op, "count_include_pad", False),
-        )  # fmt: skip
-        target = kernel.target
-        self.schedule = (
-            from_json(WindowSchedule, schedule)
-            if schedule
-            else pool.heuristic(self.problem, target)
-        )
-        self.schedule.check(self.problem, target)
-        self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
-
-    @property
-    def unit_cost(self) -> float:
-        kh, kw = self.problem.window.kernel
-        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
-
-    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
-        emit_pool(
-            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
-            signature.begin, signature.end, self.kernel.environment(signature),
-        )  # fmt: skip
-
-
-class GlobalPoolPlan(ImagePlan):
-    """The mean of each channel of an image."""
-
-    family = "global-pool"
-
-    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
-        super().__init__(kernel, op)
-        if Layout.of(self.x.type).block == 0:
-            no_match("operands are row-major")
-        if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
-            no_match("not a mean over height and width")
-        self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, "average")
-        self.schedule = (
-            from_json(pool.GlobalPoolSchedule, schedule)
-            if schedule
-            else pool.global_heuristic(self.problem, kernel.target)
-        )
-        self.schedule.check(self.problem, kernel.target)
-        self.extent: Dim = pool.global_extent(self.problem, kernel.target, self.symbols)
-
-    @property
-    def unit_cost(self) -> float:
-        pixels = self.h * self.w if isinstance(self.h, int) and isinstance(self.w, int) else 1024
-        return float(pixels)
-
-    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
-        emit_global_pool(
-            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
-            signature.begin, signature.end, self.kernel.environment(signature),
         )  # fmt: skip
 
 

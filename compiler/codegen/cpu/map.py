@@ -109,6 +109,10 @@ class MapPlan:
             self._segments = self._find_segments()
         values = [*kernel.parameters, *(r for op in kernel.ops for r in op.results)]
         widest = max((bits_of(dtype_of(v)) for v in values), default=32)
+        if any(Layout.of(v.type).block for v in values):
+            widest = max(
+                widest, 32
+            )  # blocks have as many channels as registers have lanes of 32 bits
         self.schedule = (
             from_json(MapSchedule, schedule)
             if schedule is not None

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes, index_of, taps
+from xcompile.compiler.codegen.cpu.windows import (
+    Decode,
+    Reduction,
+    WindowRows,
+    WindowSizes,
+    index_of,
+    taps,
+)
+from xcompile.compiler.ir.dtypes import bits_of, is_unsigned
 from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import WindowSchedule
@@ -21,6 +29,7 @@ def emit_pool(
     begin: Index,
     end: Index,
     sizes: Mapping[str, Index],
+    decode: Decode | None = None,
 ) -> None:
     """Write the units [begin, end) of a pool.
 
@@ -34,13 +43,15 @@ def emit_pool(
         begin: the first unit.
         end: one past the last unit.
         sizes: values of the problem's symbols.
+        decode: makes elements of the problem's type of those in memory; None where they are that.
     """
     window_sizes = WindowSizes.of(b, problem, sizes)
     lanes = target.lanes(32)
-    reduction = (
-        _Maximum(b, lanes) if problem.kind == "max" else _Average(b, lanes, problem, window_sizes)
-    )
-    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes).units(begin, end)
+    reduction: Reduction = _Maximum(b, lanes, problem.dtype)
+    if problem.kind == "average":
+        reduction = _Average(b, lanes, problem, window_sizes)
+    rows = WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes, decode)
+    rows.units(begin, end)
 
 
 def emit_global_pool(
@@ -53,6 +64,7 @@ def emit_global_pool(
     begin: Index,
     end: Index,
     sizes: Mapping[str, Index],
+    decode: Decode | None = None,
 ) -> None:
     """Write the units [begin, end) of a global pool; the sink gets (n, channel, 0, 0).
 
@@ -62,21 +74,26 @@ def emit_global_pool(
     blocks = -(-problem.c // lanes)
     n, h, w = (index_of(b, size, sizes) for size in (problem.n, problem.h, problem.w))
     pixels = b.mul(h, w)
-    maximum = _Maximum(b, lanes)
-    init = maximum.identity() if problem.kind == "max" else b.float_constant(0.0, "f32", lanes)
+    maximum, is_max = _Maximum(b, lanes, problem.dtype), problem.kind == "max"
+    add = "arith.addf" if problem.dtype == "f32" else "arith.addi"
+    zero = b.constant("0.0" if problem.dtype == "f32" else "0", problem.dtype, lanes)
 
     def combine(u: Value, v: Value) -> Value:
-        if problem.kind == "max":
-            return maximum.combine(u, v, None)
-        return b.binary("arith.addf", u, v, lanes)
+        return maximum.combine(u, v, None) if is_max else b.binary(add, u, v, lanes, problem.dtype)
 
     with b.loop(begin, end) as unit:
         image, block = b.unflatten(unit, [n, blocks])
+        channel = b.mul(block, lanes)
+
+        def load(at: Index, image: Index = image, channel: Index = channel) -> Value:
+            value = b.load(x, at, lanes)
+            return value if decode is None else decode(value, image, channel)
+
         plane = b.mul(unit, b.mul(pixels, lanes))
-        value = _fold(b, x, plane, pixels, lanes, [init] * schedule.chains, combine)
+        init = [maximum.identity() if is_max else zero] * schedule.chains
+        value = _fold(b, load, plane, pixels, lanes, init, combine, maximum.type)
         if problem.kind == "average":
             value = b.binary("arith.divf", value, _splat(b, pixels, lanes), lanes)
-        channel = b.mul(block, lanes)
         ragged = problem.c % lanes != 0
         mask = b.tail_mask(b.sub(problem.c, channel), lanes) if ragged else None
         sink(b, value, [image, channel, 0, 0], lanes, mask)
@@ -84,25 +101,23 @@ def emit_global_pool(
 
 def _fold(
     b: Builder,
-    x: Buffer,
+    load: Callable[[Index], Value],
     base: Index,
     pixels: Index,
     lanes: int,
     values: list[Value],
     combine: Callable[[Value, Value], Value],
+    kind: str,
 ) -> Value:
     """All pixels of a plane, in the accumulators that are given, then their rest."""
-    kind, count = vector_type(lanes, "f32"), len(values)
+    count = len(values)
 
     def chains(pixel: Index, carried: list[Value]) -> Sequence[Value]:
         at = b.add(base, b.mul(pixel, lanes))
-        return [
-            combine(value, b.load(x, b.add(at, i * lanes), lanes))
-            for i, value in enumerate(carried)
-        ]
+        return [combine(value, load(b.add(at, i * lanes))) for i, value in enumerate(carried)]
 
     def single(pixel: Index, carried: list[Value]) -> Sequence[Value]:
-        return [combine(carried[0], b.load(x, b.add(base, b.mul(pixel, lanes)), lanes))]
+        return [combine(carried[0], load(b.add(base, b.mul(pixel, lanes))))]
 
     whole = b.mul(b.div(pixels, count), count)
     values = b.reduce(0, whole, count, values, [kind] * count, chains)
@@ -123,15 +138,29 @@ def _splat(b: Builder, count: Index, lanes: int) -> Value:
 class _Maximum:
     b: Builder
     lanes: int
+    dtype: str
+
+    @property
+    def element(self) -> str:
+        return self.dtype.removeprefix("u")
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.lanes, self.element)
 
     def identity(self) -> Value:
-        return self.b.float_constant(float("-inf"), "f32", self.lanes)
+        if self.dtype == "f32":
+            return self.b.float_constant(float("-inf"), "f32", self.lanes)
+        least = 0 if is_unsigned(self.dtype) else -(1 << (bits_of(self.dtype) - 1))
+        return self.b.int_constant(least, self.element, self.lanes)
 
     def weight(self, block: Index, r: Index, s: Index) -> None:
         return None
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
-        return self.b.binary("arith.maximumf", accumulator, x, self.lanes)
+        op = "arith.maxui" if is_unsigned(self.dtype) else "arith.maxsi"
+        op = "arith.maximumf" if self.dtype == "f32" else op
+        return self.b.binary(op, accumulator, x, self.lanes, self.element)
 
     def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
         return accumulator
@@ -143,6 +172,10 @@ class _Average:
     lanes: int
     problem: PoolProblem
     sizes: WindowSizes
+
+    @property
+    def type(self) -> str:
+        return vector_type(self.lanes, "f32")
 
     def identity(self) -> Value:
         return self.b.float_constant(0.0, "f32", self.lanes)

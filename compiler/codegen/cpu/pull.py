@@ -280,7 +280,9 @@ class Pull:
         if source.layout.block and isinstance(at[1], Fixed):
             raw = self._load_channels(source, at, at[1].places)
         else:
-            raw = self._load_flat(source.buffer, self.offset(source, at))
+            # a block is in memory as a whole, so that no lane of it need be masked
+            mask = None if source.layout.block else self.mask
+            raw = self._load_flat(source.buffer, self.offset(source, at), mask)
         if source.dtype == "i1":
             zero = self.b.int_constant(0, "i8", self.lanes)
             return self.b.op(f"arith.cmpi ne, {raw}, {zero} : {vector_type(self.lanes, 'i8')}")
@@ -318,9 +320,10 @@ class Pull:
             result = (
                 first if kept else shuffle(self.b, first, loaded, lanes, picks, source.buffer.dtype)
             )
-        return result or self.b.constant("0.0", source.buffer.dtype, lanes)
+        zero = "0.0" if source.buffer.dtype[0] in "fb" else "0"
+        return result or self.b.constant(zero, source.buffer.dtype, lanes)
 
-    def _load_flat(self, buffer: Buffer, offset: Coordinate) -> Value:
+    def _load_flat(self, buffer: Buffer, offset: Coordinate, mask: Value | None) -> Value:
         if not self.lanes:
             assert isinstance(offset, int | str)
             return self.b.load(buffer, offset)
@@ -329,7 +332,7 @@ class Pull:
                 Lane(offset.places[0]) if offset.is_run else Lanes(self.coordinates.vector(offset))
             )
         if isinstance(offset, Lane):
-            return self.b.load(buffer, offset.base, self.lanes, self.mask)
+            return self.b.load(buffer, offset.base, self.lanes, mask)
         if not isinstance(offset, Lanes):
             return self.b.broadcast(self.b.load(buffer, offset), buffer.dtype, self.lanes)
         kind = vector_type(self.lanes, buffer.dtype)

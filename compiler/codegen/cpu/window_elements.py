@@ -11,6 +11,7 @@ from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.layout import row_major_strides
 from xcompile.compiler.codegen.cpu.nests import both, lowest, nest, read, wide
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, pulls_parts
+from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.spatial import resolve_pads
 
@@ -68,22 +69,62 @@ def _taps(
 @pulls("nn.conv", loops=True)
 def _conv(pull: Pull, op: Any, at: At) -> Value:
     dtype = dtype_of(op.y)
-    s, c = Scalars(pull.b, pull.lanes, wide(dtype)), pull.coordinates
-    weight = pull.shape(op.w)
+    s = Scalars(pull.b, pull.lanes, wide(dtype))
+    start = s.const(0) if op.bias is None else read(pull, op.bias, [at[1]])
+    total = _sums(pull, op, at, s, start, s.const(0))
+    return convert(pull.b, total, wide(dtype), dtype, pull.lanes)
+
+
+@pulls("nn.conv_integer", loops=True)
+def _conv_integer(pull: Pull, op: Any, at: At) -> Value:
+    """Sums of int32."""
+    s = Scalars(pull.b, pull.lanes, "i32")
+    zero = None if op.x_zero_point is None else _as_sums(pull, s, op.x_zero_point, [])
+    outside = zero or s.const(0) if op.fill is None else _as_sums(pull, s, op.fill, [])
+    shift = None
+    if op.w_zero_point is not None:
+        channel = at[1:2] if pull.sizes.shape(op.w_zero_point) else []
+        shift = pull.broadcast(
+            op.w_zero_point, channel, pull.sizes.shape(op.y)[1:2][: len(channel)]
+        )
+        shift = convert(pull.b, shift, dtype_of(op.w_zero_point), "i32", pull.lanes)
+    return _sums(pull, op, at, s, s.const(0), outside, zero, shift)
+
+
+def _sums(
+    pull: Pull,
+    op: Any,
+    at: At,
+    s: Scalars,
+    start: Value,
+    outside: Value,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+) -> Value:
+    """`start` plus the products of a window in the type of `s`, with `outside` where the padding is.
+
+    The zero points of integers are subtracted first.
+    """
+    c, weight = pull.coordinates, pull.shape(op.w)
     pads = _window(pull, op, weight[2:])
     per_group = pull.b.div(weight[0], op.groups)
     base = c.mul(c.div(at[1], per_group), weight[1])
 
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
         places, inside = _taps(pull, op, at[2:], ks[1:], pads)
-        x = read(pull, op.x, [at[0], c.add(base, ks[0]), *places])
-        w = read(pull, op.w, [at[1], *ks])
-        product = s.mul(pull.select(inside, x, s.const(0), s.dtype), w)
-        return [s.add(sums[0], product)]
+        x = _as_sums(pull, s, op.x, [at[0], c.add(base, ks[0]), *places])
+        w = _as_sums(pull, s, op.w, [at[1], *ks])
+        x = pull.select(inside, x, outside, s.dtype)
+        x = x if x_zero is None else s.sub(x, x_zero)
+        w = w if w_zero is None else s.sub(w, w_zero)
+        return [s.add(sums[0], s.mul(x, w))]
 
-    start = s.const(0) if op.bias is None else read(pull, op.bias, [at[1]])
-    total = nest(pull, [weight[1], *weight[2:]], [start], [s.type], body)[0]
-    return convert(pull.b, total, wide(dtype), dtype, pull.lanes)
+    return nest(pull, [weight[1], *weight[2:]], [start], [s.type], body)[0]
+
+
+def _as_sums(pull: Pull, s: Scalars, value: Tensor, at: At) -> Value:
+    """Elements of an operand in the type of the sums."""
+    return convert(pull.b, pull.value(value, at), dtype_of(value), s.dtype, pull.lanes)
 
 
 @pulls("nn.conv_transpose", loops=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import (
@@ -74,8 +74,17 @@ def windows(b: Builder, window: Window, axis: int, size: Index) -> Index:
     return b.min(count, b.add(b.div(b.add(size, window.pads[axis] - 1), stride), 1))
 
 
+Decode = Callable[[Value, Index, Index], Value]
+"""What is done first with inputs as they lie in memory, given those, their image and their first channel."""
+
+
 class Reduction(Protocol):
     """What is done with the inputs of a window."""
+
+    @property
+    def type(self) -> str:
+        """The type of accumulators."""
+        ...
 
     def identity(self) -> Value:
         """The accumulator before the first input."""
@@ -132,6 +141,7 @@ class WindowRows:
         reduction: what is done with a window.
         sink: called with (n, channel, row, column).
         sizes: the problem's sizes.
+        decode: what is done first with inputs; None for nothing.
     """
 
     b: Builder
@@ -142,11 +152,12 @@ class WindowRows:
     reduction: Reduction
     sink: Sink
     sizes: WindowSizes
+    decode: Decode | None = None
 
     def __post_init__(self) -> None:
         self.lanes = self.target.lanes(32)
         self.blocks = -(-self.problem.c // self.lanes)
-        self.type = vector_type(self.lanes, "f32")
+        self.type = self.reduction.type
 
     def units(self, begin: Index, end: Index) -> None:
         """Write the units [begin, end)."""
@@ -222,7 +233,7 @@ class _Row:
             sums = list(carried)
             weights = [owner.reduction.weight(self.block, r, s) for s in range(kw)]
             for j in sorted(users):
-                x = b.load(owner.x, b.add(line, j * owner.lanes), owner.lanes)
+                x = self.load(b.add(line, j * owner.lanes))
                 for i, s in users[j]:
                     sums[i] = owner.reduction.combine(sums[i], x, weights[s])
             return sums
@@ -241,11 +252,17 @@ class _Row:
         at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
         step = window.strides[1] * owner.lanes
         return [
-            owner.reduction.combine(
-                value, b.load(owner.x, b.add(at, i * step), owner.lanes), weight
-            )
+            owner.reduction.combine(value, self.load(b.add(at, i * step)), weight)
             for i, value in enumerate(sums)
         ]
+
+    def load(self, at: Index) -> Value:
+        """The input at an offset."""
+        owner = self.owner
+        x = self.b.load(owner.x, at, owner.lanes)
+        if owner.decode is None:
+            return x
+        return owner.decode(x, self.n, self.b.mul(self.block, owner.lanes))
 
     # -- columns of any width -----------------------------------------------------------------
 
@@ -275,7 +292,7 @@ class _Row:
 
             def columns(s: Index, inner: list[Value]) -> Sequence[Value]:
                 at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
-                x = b.load(owner.x, at, owner.lanes)
+                x = self.load(at)
                 weight = owner.reduction.weight(self.block, r, s)
                 return [owner.reduction.combine(inner[0], x, weight)]
 

@@ -1,0 +1,50 @@
+"""The families of convolutions of 8-bit integers in blocked layout."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from xcompile.compiler.codegen.cpu.anchored import operand_position
+from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
+from xcompile.compiler.codegen.cpu.family import Kernel
+from xcompile.compiler.codegen.cpu.images import BYTES, ConvPlan
+from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.dialects.nn.base import dtype_of
+
+
+class IntegerConvPlan(ConvPlan):
+    """Direct convolution of 8-bit integers without zero points, summed exactly in int32."""
+
+    family = "integer-conv"
+    dtypes = BYTES
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        check_plain(op)
+        super().__init__(kernel, op, schedule)
+
+    def find_problem(self) -> ConvProblem:
+        op: Any = self.op
+        kinds: dict[str, Any] = {"dtype": dtype_of(self.x), "weights": dtype_of(op.w)}
+        return replace(super().find_problem(), **kinds)
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return value
+
+    def fill(self, b: Builder, signature: Signature) -> Value | None:
+        return fill_of(self.kernel, self.op, b, signature)
+
+
+def check_plain(op: Any) -> None:
+    """Leaves by `no_match` when a convolution has zero points."""
+    if not op.is_plain:
+        no_match("it has zero points")
+
+
+def fill_of(kernel: Kernel, op: Any, b: Builder, signature: Signature) -> Value | None:
+    """What padding holds, read from memory; None for zero."""
+    if op.fill is None:
+        return None
+    return b.load(signature.buffer(operand_position(kernel, op.fill)), 0)

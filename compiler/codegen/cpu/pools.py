@@ -1,0 +1,131 @@
+"""The families of pools of images in blocked layout, which may read 8-bit images through the ops that widen them."""
+
+from typing import Any
+
+from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
+from xcompile.compiler.codegen.cpu.coordinates import Lane
+from xcompile.compiler.codegen.cpu.family import Kernel
+from xcompile.compiler.codegen.cpu.images import BYTES, ImagePlan, row_cost, window_of
+from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
+from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import Decode
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.op import Value as Tensor
+from xcompile.compiler.ir.op import view
+from xcompile.compiler.ir.rewrite import no_match
+from xcompile.compiler.schedule import pool
+from xcompile.compiler.schedule.schedule import from_json
+from xcompile.compiler.schedule.window import WindowSchedule
+from xcompile.compiler.support.dims import Dim
+from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.kinds import is_elementwise
+
+
+class DecodedPlan(ImagePlan):
+    """A plan that reads a blocked image, or an expression of its elements and of numbers of each channel."""
+
+    dtypes = ("f32", "i32", *BYTES)
+
+    def image(self) -> Tensor:
+        value: Tensor = self.op.operands[0]
+        kernel = self.kernel
+        shape = kernel.shape(value)
+        while value not in kernel.parameters:
+            op = view(value.owner) if isinstance(value.owner, ir.Operation | ir.OpView) else None
+            if op is None or not is_elementwise(op.NAME):
+                no_match("the input is computed by more than elementwise ops")
+            full = [v for v in op.operands if kernel.shape(v) == shape]
+            others = [kernel.shape(v) for v in op.operands if v not in full]
+            if len(full) != 1 or any(d != 1 for s in others for d in s[-2:]):
+                no_match("the input is computed from several images")
+            value = full[0]
+        if Layout.of(value.type).block == 0:
+            no_match("operands are row-major")
+        return value
+
+    def decode(self, b: Builder, signature: Signature) -> Decode | None:
+        """What makes the op's input of what is in memory; None where that is the input."""
+        value = self.op.operands[0]
+        if value == self.x:
+            return None
+        lanes = self.kernel.target.lanes(32)
+        pull = self.kernel.pull(b, signature, lanes)
+
+        def decode(raw: Value, image: Index, channel: Index) -> Value:
+            with pull.bound(self.x, lambda at: raw):
+                return pull.value(value, [image, Lane(channel, lanes), 0, 0])
+
+        return decode
+
+
+class PoolPlan(DecodedPlan):
+    """Maximum and average pools."""
+
+    family = "pool"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        is_max, dtype = op.NAME == "nn.max_pool", dtype_of(op.operands[0])
+        if dtype not in ("f32", *BYTES) or not (is_max or dtype == "f32"):
+            no_match(f"a pool of {dtype}")
+        kinds: dict[str, Any] = {"kind": "max" if is_max else "average", "dtype": dtype}
+        self.problem = pool.PoolProblem(
+            self.n, self.channels, self.h, self.w, window=window_of(kernel, op, op.kernel),
+            count_include_pad=getattr(op, "count_include_pad", False), **kinds,
+        )  # fmt: skip
+        target = kernel.target
+        self.schedule = (
+            from_json(WindowSchedule, schedule)
+            if schedule
+            else pool.heuristic(self.problem, target)
+        )
+        self.schedule.check(self.problem, target)
+        self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
+
+    @property
+    def unit_cost(self) -> float:
+        kh, kw = self.problem.window.kernel
+        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_pool(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
+            signature.begin, signature.end, self.kernel.environment(signature), self.decode(b, signature),
+        )  # fmt: skip
+
+
+class GlobalPoolPlan(DecodedPlan):
+    """The mean or the sum of each channel of an image."""
+
+    family = "global-pool"
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        super().__init__(kernel, op)
+        is_sum, dtype = op.NAME == "nn.reduce_sum", dtype_of(op.operands[0])
+        if dtype not in ("f32", "i32") or not (is_sum or dtype == "f32"):
+            no_match(f"a reduction of {dtype}")
+        if len(op.operands) > 1:
+            no_match("the reduced axes are data")
+        if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
+            no_match("not over height and width")
+        kinds: dict[str, Any] = {"kind": "sum" if is_sum else "average", "dtype": dtype}
+        self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, **kinds)
+        self.schedule = (
+            from_json(pool.GlobalPoolSchedule, schedule)
+            if schedule
+            else pool.global_heuristic(self.problem, kernel.target)
+        )
+        self.schedule.check(self.problem, kernel.target)
+        self.extent: Dim = pool.global_extent(self.problem, kernel.target, self.symbols)
+
+    @property
+    def unit_cost(self) -> float:
+        pixels = self.h * self.w if isinstance(self.h, int) and isinstance(self.w, int) else 1024
+        return float(pixels)
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_global_pool(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
+            signature.begin, signature.end, self.kernel.environment(signature), self.decode(b, signature),
+        )  # fmt: skip
