@@ -181,6 +181,8 @@ def _blocks(
     elif contiguous and (few_rows or (isinstance(problem.n, int) and problem.n <= 8 * width)):
         b = "direct"
     unroll = 4 if rows > 1 else 8
+    if problem.operands:
+        unroll = 1 if form.instruction == "pairs" else 2  # more are moved ahead by LLVM, and spill
     k_block = max(64, target.l1d * 3 // 4 // (width * size) // 32 * 32)
     if few_rows and b == "packed":
         widened_symbol = packs_left(problem, form) and isinstance(problem.k, str)
