@@ -161,10 +161,9 @@ def squeeze_by_data(node: NodeContext, x: Value, axes: Value, count: int) -> Val
     """ONNX Squeeze with `count` axes that are data; their sizes are 1, or the run ends with an error."""
     rank = rank_of(x)
     c = DataAxes(node, axes, rank)
-    others = c.mul(c.named, c.sub(c.shape(x), 1))  # an index of [0] but where a named size is not 1
-    sizes = c.add(c.shape(x), c.gather(c.ints(0), others, 0))
-    stays = c.equal(c.named, 0)
-    number = c.reduce(ReduceSum, c.cast(stays, "i64"), (0,), keepdims=False)
-    kept = c.make(Compress, x=sizes, condition=stays, count=number, axis=0)
+    others = c.equal(c.named, 0)
+    sizes = c.checked(c.shape(x), c.either(others, c.equal(c.shape(x), 1)))
+    number = c.reduce(ReduceSum, c.cast(others, "i64"), (0,), keepdims=False)
+    kept = c.make(Compress, x=sizes, condition=others, count=number, axis=0)
     shape = c.reshape(kept, (rank - count,))
     return c.make(Reshape, x=x, shape=shape, allow_zero=True)

@@ -18,9 +18,15 @@ _MOST_ELEMENTS = 1 << 22
 """Larger matrices are computed when the model runs."""
 
 
-def _scalar(c: Composition, value: Value) -> Value:
-    value = c.reshape(value, ()) if rank_of(value) else value
-    return c.cast(value, "i64")
+def _positive(node: NodeContext, index: int, what: str) -> Value:
+    """An input of one element that must be positive, as an int64 scalar; checked by the run where it is data."""
+    c, stated = Composition(node), node.const_ints(index)
+    value = c.cast(node.one_element(node.input(index)), "i64")
+    if stated is None:
+        return c.checked(value, c.greater(value, 0))
+    if stated[0] < 1:
+        raise node.error("XC2007", f"the {what} of {node.op_type} is {stated[0]}")
+    return value
 
 
 class _Transform:
@@ -147,8 +153,7 @@ def dft(node: NodeContext) -> list[Value]:
 
 
 def _dft(node: NodeContext, axis: int) -> list[Value]:
-    c = Composition(node)
-    length = _scalar(c, node.input(1)) if node.has_input(1) else None
+    length = _positive(node, 1, "length") if node.has_input(1) else None
     stated = node.const_ints(1)
     made = transformed(
         node,
@@ -172,10 +177,10 @@ def stft(node: NodeContext) -> list[Value]:
         raise node.error("XC2003", f"STFT of a signal of rank {rank_of(signal)}")
     window = node.optional(2)
     if node.has_input(3):
-        length = _scalar(c, node.input(3))
+        length = _positive(node, 3, "length")
     else:
         length = c.size(signal, 1) if window is None else c.size(window, 0)
-    step = _scalar(c, node.input(1))
+    step = _positive(node, 1, "step")
     room = c.add(c.sub(c.size(signal, 1), length), step)
     frames = c.div(c.maximum(room, 0), step)
     starts = c.mul(c.range(frames), step)

@@ -2,7 +2,8 @@
 
 An index `i` of an axis of size `n` is valid in [-n, n), which is to say that its *reach* `max(i, -1 - i)` is below
 `n`. One small kernel finds the greatest reach of a tensor of indices, a run reads it and compares it with the sizes
-of all axes that these indices go to. Constants are checked when the model is compiled.
+of all axes that these indices go to. Some ops take no negative indices, which then reach farther than any axis.
+Constants are checked when the model is compiled.
 """
 
 from dataclasses import dataclass
@@ -15,23 +16,29 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
 from xcompile.compiler.ir.regions import blocks_of
-from xcompile.compiler.support.dims import Dim, known_nonnegative, maximum, minimum
+from xcompile.compiler.support.dims import Dim, known_nonnegative, maximum, minimum, product
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import NnOp, rank_of
 from xcompile.dialects.nn.binary import Maximum, Sub
 from xcompile.dialects.nn.composer import Composer
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.counted import FindUnique, Leading, NonZero
-from xcompile.dialects.nn.gather import Gather, GatherElements, GatherND
+from xcompile.dialects.nn.gather import Gather, GatherElements, GatherND, ReverseSequence
 from xcompile.dialects.nn.kinds import VIEWS
+from xcompile.dialects.nn.pool import MaxUnpool
 from xcompile.dialects.nn.reduce import ArgExtreme, ReduceMax
-from xcompile.dialects.nn.reshape import Expand, Transpose, Unsqueeze
+from xcompile.dialects.nn.reshape import Expand, Transpose
 from xcompile.dialects.nn.scatter import ScatterElements, ScatterND
 from xcompile.dialects.nn.shapes import Check, ShapeAnalysis
 from xcompile.dialects.nn.sizes import Range
 from xcompile.dialects.nn.topk import TopK
 
-Indexing = Gather | GatherElements | GatherND | ScatterElements | ScatterND
+Indexing = (
+    Gather | GatherElements | GatherND | ScatterElements | ScatterND | MaxUnpool | ReverseSequence
+)
+
+FAR = 1 << 48
+"""More elements than any axis has."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +47,17 @@ class _Use:
 
     Attributes:
         op: the op that uses them.
-        indices: the values; the last axis has a place for each of `sizes` if `coordinates`.
+        indices: the values.
         sizes: the axes' sizes.
+        coordinates: whether each index of the last axis goes to an axis of its own.
+        from_zero: whether negative ones are not taken.
     """
 
     op: Indexing
     indices: Value
     sizes: tuple[Dim, ...]
-    coordinates: bool
+    coordinates: bool = False
+    from_zero: bool = False
 
 
 class IndexChecks:
@@ -61,18 +71,19 @@ class IndexChecks:
         self.checks: dict[ir.Block, list[Check]] = {}
         self._module = module
         self._analysis = analysis
+        self._sources = {reading.value for reading in analysis.readings.values()}
         self._main = module.main.regions[0].blocks[0]
         with module.context:
             self._guard(self._main)
 
     def _guard(self, block: ir.Block) -> None:
-        found: dict[tuple[Value, bool], tuple[Dim, ...]] = {}
+        found: dict[tuple[Value, bool, bool], tuple[Dim, ...]] = {}
         checks: dict[tuple[Dim, Dim], str] = {}
         for operation in [o.operation for o in block.operations]:
             op = view(operation)
-            if isinstance(op, Indexing) and self._analysis.content(op.y) is None:
+            if isinstance(op, Indexing) and self._runs(op):
                 use = self._use(op)
-                key = use.indices, use.coordinates
+                key = use.indices, use.coordinates, use.from_zero
                 if not use.sizes or self._is_within(use):
                     continue
                 if key not in found:
@@ -82,8 +93,17 @@ class IndexChecks:
                 self._guard(inner)
         self.checks[block] = [(a, b, text) for (a, b), text in checks.items()]
 
+    def _runs(self, op: Indexing) -> bool:
+        """Whether the op is executed, and not followed as shape arithmetic only."""
+        return op.y in self._sources or self._analysis.content(op.y) is None
+
     def _use(self, op: Indexing) -> _Use:
         shape = self._analysis.shape(op.x)
+        if isinstance(op, MaxUnpool):
+            return _Use(op, self._source(op.indices), (product(op.natural(shape)),), from_zero=True)
+        if isinstance(op, ReverseSequence):
+            lengths, steps = self._source(op.lengths), shape[op.time_axis]
+            return _Use(op, lengths, (steps + 1,), from_zero=True)
         if isinstance(op, GatherND | ScatterND):
             first = op.batch_dims if isinstance(op, GatherND) else 0
             depth = self._analysis.shape(op.indices)[-1]
@@ -91,8 +111,8 @@ class IndexChecks:
             sizes = shape[first : first + depth]
             if len(set(sizes)) != 1:
                 return _Use(op, op.indices, sizes, coordinates=True)
-            return _Use(op, self._source(op.indices), sizes[:1], coordinates=False)
-        return _Use(op, self._source(op.indices), (shape[op.axis % len(shape)],), coordinates=False)
+            return _Use(op, self._source(op.indices), sizes[:1])
+        return _Use(op, self._source(op.indices), (shape[op.axis % len(shape)],))
 
     def _source(self, indices: Value) -> Value:
         """The value whose elements all are indices, behind ops that only arrange them."""
@@ -141,12 +161,13 @@ class IndexChecks:
         if constant is not None:
             array = constant.array(self._module.weights)
             rows = array.reshape(-1, len(use.sizes)).astype(np.int64)
-            return tuple(int(r) for r in np.maximum(rows, -1 - rows).max(0, initial=-1))
+            reaches = np.maximum(rows, np.where(rows < 0, FAR, -1) if use.from_zero else -1 - rows)
+            return tuple(int(r) for r in reaches.max(0, initial=-1))
         content = None if use.coordinates else self._analysis.content(use.indices)
-        if content is not None:
+        if content is not None and not use.from_zero:
             return (maximum(-1, *(each for i in content for each in (i, -1 - i))),)
         with ir.InsertionPoint(use.op.operation), use.op.location:
-            value = _Written(self._module).reach(use.indices, use.coordinates)
+            value = _Written(self._module).reach(use)
         found = self._analysis.elements(value)
         assert found is not None and len(found) == len(use.sizes)
         return tuple(maximum(reach, -1) for reach in found)
@@ -160,11 +181,12 @@ class IndexChecks:
         in_main: bool,
     ) -> None:
         node = describe(use.op.location)
-        text = f"an index of node '{node}' is out of range" if node else "an index is out of range"
+        what = "a length" if isinstance(use.op, ReverseSequence) else "an index"
+        text = f"{what} of node '{node}' is out of range" if node else f"{what} is out of range"
         for size, reach in zip(use.sizes, reaches, strict=True):
             spare = size - 1 - reach
             if isinstance(spare, int) and spare < 0 and in_main:
-                message = f"an index is out of range for an axis of {size} elements"
+                message = f"{what} is out of range for an axis of {size} elements"
                 raise CompileError("XC2013", message, node=node)
             if not known_nonnegative(spare):
                 checks.setdefault((minimum(spare, 0), 0), text)
@@ -184,12 +206,15 @@ class _Written(Composer):
         """A new constant."""
         return Const.from_array(array, self._module.weights).y
 
-    def reach(self, indices: Value, coordinates: bool) -> Value:
+    def reach(self, use: _Use) -> Value:
         """The greatest reach of all indices, or of each axis of coordinates; the least number of none."""
-        if not rank_of(indices):
-            indices = self.make(Unsqueeze, x=indices, axes=(0,))
-        reach = self.binary(Maximum, indices, self.binary(Sub, -1, indices))
-        axes = tuple(range(rank_of(indices) - coordinates))
+        indices = use.indices if rank_of(use.indices) else self.unsqueeze(use.indices, 0)
+        if use.from_zero:
+            indices = self.cast(indices, "i64")
+            reach = self.where(self.less(indices, 0), FAR, indices)
+        else:
+            reach = self.binary(Maximum, indices, self.binary(Sub, -1, indices))
+        axes = tuple(range(rank_of(indices) - use.coordinates))
         return self.make(ReduceMax, x=reach, axes=axes, keepdims=False)
 
 

@@ -174,3 +174,85 @@ def test_places_that_an_op_has_found_are_not_checked():
     rows, found = made(X)
     assert rows.tolist() == [X[4].tolist()] * 4
     assert found.tolist() == X[X != 0].tolist()
+
+
+@pytest.mark.parametrize("sizes", [[2, 3, 4], ["N", "M", "K"]], ids=["static", "dynamic"])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_lengths_of_sequences_go_from_0_to_all_steps(batch, sizes):
+    axes = {"batch_axis": batch, "time_axis": 1 - batch}
+    reverse = node("ReverseSequence", ["x", "i"], ["y"], name="X", **axes)
+    made = compiled([reverse], {"x": sizes, "i": [None]}, dtypes={"i": INT64})
+    x, steps = np.arange(24, dtype=np.float32).reshape(2, 3, 4), (3, 2)[batch]
+    lengths = np.full((2, 3)[batch], steps)
+    np.testing.assert_array_equal(made(x, lengths), np.flip(x, 1 - batch))
+    np.testing.assert_array_equal(made(x, 0 * lengths), x)
+    for bad in (steps + 1, -1, -steps, GREATEST, LEAST):
+        wrong = lengths.copy()
+        wrong[-1] = bad
+        with pytest.raises(xcompile.RuntimeModelError, match="XC5006 a length of node 'X'"):
+            made(x, wrong)
+    np.testing.assert_array_equal(made(x, lengths), np.flip(x, 1 - batch))
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 2, 2], ["N", "C", "H", "W"]], ids=["static", "dynamic"])
+@pytest.mark.parametrize("shape", [None, [1, 2, 5, 5]])
+def test_places_of_max_unpool_count_from_0_in_the_whole_result(shape, sizes):
+    inputs = {"x": sizes, "i": sizes}
+    fixed = {"s": i64(*shape)} if shape else {}
+    names, window = [*inputs, *fixed], {"kernel_shape": [2, 2], "strides": [2, 2]}
+    unpool = node("MaxUnpool", names, ["y"], name="X", **window)
+    made = compiled([unpool], inputs, dtypes={"i": INT64}, constants=fixed)
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 2, 2, 2)
+    places = i64(0, 2, 8, 10, 21, 23, 29, 31).reshape(1, 2, 2, 2)
+    y = made(x, places)
+    assert y[0, 0, 0, 0] == 1 and y[0, 1, 3, 3] == 8 and y.sum() == 36
+    for bad in (32, -1, -32, GREATEST, LEAST):
+        wrong = places.copy()
+        wrong[0, 1, 1, 1] = bad
+        refused(made, x, wrong)
+    np.testing.assert_array_equal(made(x, places), y)
+
+
+def test_constant_lengths_and_places_are_checked_when_the_model_is_compiled():
+    reverse = node("ReverseSequence", ["x", "i"], ["y"], name="X")
+    for bad in (4, -1):
+        with pytest.raises(xcompile.CompileError, match="XC2013 a length is out of range"):
+            compiled([reverse], {"x": [3, 2]}, constants={"i": i64(1, bad)})
+    unpool = node("MaxUnpool", ["x", "i"], ["y"], name="X", kernel_shape=[2])
+    for bad in (3, -1):
+        with pytest.raises(xcompile.CompileError, match="XC2013 an index is out of range"):
+            compiled([unpool], {"x": [1, 1, 2]}, constants={"i": i64([[0, bad]])})
+
+
+def test_steps_and_lengths_of_transforms_are_positive():
+    stft = node("STFT", ["x", "step", "", "length"], ["y"], name="X")
+    kinds = {"step": INT64, "length": INT64}
+    made = compiled([stft], {"x": [1, 8, 1], "step": [], "length": []}, dtypes=kinds)
+    x = np.ones((1, 8, 1), np.float32)
+    assert made(x, np.array(2), np.array(4)).shape == (1, 3, 3, 2)
+    for step, length in ((0, 4), (-1, 4), (2, 0), (2, -4), (LEAST, LEAST)):
+        refused(made, x, np.array(step), np.array(length))
+    dft = node("DFT", ["x", "length"], ["y"], name="X")
+    made = compiled([dft], {"x": [1, 8, 1], "length": []}, dtypes=kinds)
+    assert made(x, np.array(4)).shape == (1, 4, 2)
+    for length in (0, -1):
+        refused(made, x, np.array(length))
+        with pytest.raises(xcompile.CompileError, match="XC2007 the length of DFT is"):
+            compiled([dft], {"x": [1, 8, 1]}, constants={"length": np.array(length)})
+    with pytest.raises(xcompile.CompileError, match="XC2007 the step of STFT is 0"):
+        compiled([node("STFT", ["x", "s", "", "n"], ["y"])], {"x": [1, 8, 1]},
+                 constants={"s": np.array(0), "n": np.array(4)})  # fmt: skip
+
+
+def test_an_index_of_a_size_that_is_read_is_checked():
+    nodes = [
+        node("Gather", ["sizes", "i"], ["s"], name="X"),
+        node("Expand", ["x", "s"], ["y"]),
+    ]
+    kinds = {"sizes": INT64, "i": INT64}
+    made = compiled(nodes, {"x": [1], "sizes": [3], "i": [1]}, dtypes=kinds)
+    x, sizes = np.ones(1, np.float32), i64(2, 3, 4)
+    for index in (0, 2, -3):
+        assert made(x, sizes, i64(index)).shape == (sizes[index],)
+    for index in (3, -4, 2**62, -(2**62), GREATEST):
+        refused(made, x, sizes, i64(index))
