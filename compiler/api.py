@@ -1,6 +1,8 @@
 """The functions that users call; `xcompile` re-exports them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
     import onnx
 
     from xcompile.compiler.artifact import Artifact
+    from xcompile.compiler.calibration.budget import BudgetReport
     from xcompile.compiler.worker.pool import WorkerPool
+
+
+Metric = Callable[[Any], float]
+"""Scores a model on held-out data: it is given what can be called as a `CompiledModel` is. More is better."""
 
 
 def compile(
@@ -51,6 +58,8 @@ def compile(
     calibration_table: str | PathLike[str] | CalibrationTable | None = None,
     observer: str = "entropy",
     keep_float: str | Sequence[str] = (),
+    accuracy_budget: float | None = None,
+    metric: Metric | None = None,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -81,6 +90,9 @@ def compile(
         observer: how the range of a tensor is chosen from samples: "min-max", "percentile", "percentile:99.9",
             "entropy" or "mse".
         keep_float: globs (or one) of nodes or tensors whose products stay in floating point.
+        accuracy_budget: what an int8 model may lose of the float model's `metric`, in its unit: as few products as that
+            takes stay in floating point. `meet_budget` says how it is found.
+        metric: a function that is given a model, calls it on held-out data and gives a number; more is better.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -107,6 +119,13 @@ def compile(
             pool=pool,
             overridable=request.overridable,
         )
+    if accuracy_budget is not None or metric is not None:
+        report = budget_report(model, request, accuracy_budget, metric, most, progress, pool)
+        if not report.met:
+            raise CompileError(
+                "XC6010", report.statement(), help="compile for float, or allow a larger loss"
+            )
+        request = replace(request, calibration=report.table.to_text())
     if fallback not in (None, "onnxruntime"):
         raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
 
@@ -190,6 +209,54 @@ def _table(
         raise _without_int8()
     table = given if isinstance(given, CalibrationTable) else CalibrationTable.load(Path(given))
     return replace(table, keep_float=(*table.keep_float, *keep_float))
+
+
+def budget_report(
+    model: "str | PathLike[str] | bytes | onnx.ModelProto",
+    request: Request,
+    budget: float | None,
+    metric: Metric | None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    pool: "WorkerPool | None" = None,
+) -> "BudgetReport":
+    """What must stay in floating point for an accuracy; see `compile`.
+
+    Models are measured on this machine, whatever the target: integer results are the same everywhere.
+
+    Raises:
+        CompileError: XC6005 the arguments are wrong, XC6008 there is no calibration.
+    """
+    from xcompile.compiler.calibration.budget import meet_budget
+    from xcompile.compiler.calibration.run import quantized_products
+    from xcompile.compiler.driver import worker_pool
+    from xcompile.compiler.target.host import host_target
+
+    if request.precision != "int8":
+        raise _without_int8()
+    if budget is None or metric is None or not callable(metric) or not 0 <= budget < math.inf:
+        raise CompileError("XC6005", "a budget is a number from 0 and goes with a metric to call")
+    if not request.calibration:
+        raise CompileError("XC6008", "an accuracy budget needs calibration samples or a table")
+    table = CalibrationTable.from_text(request.calibration)
+    host = host_target()
+    target = request.target if request.target.runs_on(host) else host
+    with contextlib.ExitStack() as stack:
+        workers = pool or stack.enter_context(worker_pool(request.options))
+
+        def build(chosen: CalibrationTable | None) -> CompiledModel:
+            wanted = replace(
+                request,
+                target=target,
+                precision="fp32" if chosen is None else "int8",
+                calibration="" if chosen is None else chosen.to_text(),
+            )
+            slot = Slot(model, wanted)
+            artifact = slot.get() or _make(model, wanted, slot, None, workers)
+            return CompiledModel(artifact, threads=threads)
+
+        products = quantized_products(model, table, request.overridable)
+        return meet_budget(build, products, table, metric, budget, progress)
 
 
 def _without_int8() -> CompileError:

@@ -20,7 +20,11 @@ from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.quantize.histogram import ChannelSums, Histogram
 from xcompile.compiler.quantize.names import digest_of
 from xcompile.compiler.quantize.observers import observer_of
-from xcompile.compiler.quantize.plan import has_quantization, plan_quantization
+from xcompile.compiler.quantize.plan import (
+    QuantizationPlan,
+    has_quantization,
+    plan_quantization,
+)
 from xcompile.compiler.quantize.table import CalibrationTable, Observed, write_whole
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.errors import CompileError
@@ -118,16 +122,9 @@ class Calibrator:
         self._input_names = module.input_names()
         with module.context, ir.Location.unknown():
             shapes = module.input_shapes()
-            refine_types(module, shapes)
+            plan = plan_float_model(module)
             firsts = {str(shape[0]) if shape else "" for shape in shapes}
             self._batched = len(firsts) == 1 and not any(t.isdigit() or not t for t in firsts)
-            run_pipeline(module, parse_pipeline("@clean", PIPELINES), PassContext(target))
-            if has_quantization(module):
-                raise CompileError(
-                    "XC6009", f"the model '{self.name}' says itself what is quantized",
-                    help="compile it without calibration",
-                )  # fmt: skip
-            plan = plan_quantization(module)
             if not plan.tensors:
                 raise CompileError("XC6009", "the model has no tensor that could be quantized")
             self._tensors = {name: _Tensor(plan.channel_axes.get(name)) for name in plan.tensors}
@@ -290,6 +287,22 @@ class Calibrator:
             return
         for i in range(sizes.pop()):
             yield {name: array[i : i + 1] for name, array in inputs.items()}
+
+
+def plan_float_model(module: Module) -> QuantizationPlan:
+    """Clean an imported model up and decide what of it is quantized; in the module's context.
+
+    Raises:
+        CompileError: XC6009, the model says itself what is quantized.
+    """
+    refine_types(module, module.input_shapes())
+    run_pipeline(module, parse_pipeline("@clean", PIPELINES), PassContext(host_target()))
+    if has_quantization(module):
+        raise CompileError(
+            "XC6009", f"the model '{module.name}' says itself what is quantized",
+            help="compile it without calibration",
+        )  # fmt: skip
+    return plan_quantization(module)
 
 
 def expose(module: Module, values: Mapping[str, Value]) -> None:

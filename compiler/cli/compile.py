@@ -8,7 +8,11 @@ import typer
 
 from xcompile.compiler.cli import options
 from xcompile.compiler.cli.console import bytes_text, table
-from xcompile.compiler.cli.quantization import calibrated, precision_table
+from xcompile.compiler.cli.quantization import (
+    calibrated,
+    precision_table,
+    within_budget,
+)
 
 if TYPE_CHECKING:
     from xcompile.compiler.model import CompiledModel
@@ -58,6 +62,20 @@ def compile_command(
         ),
     ] = "",
     keep_float: options.KeepFloat = None,
+    accuracy_budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            help="What an int8 model may lose of --metric; what costs more stays in float.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="Scores a model that it is given and calls on held-out data; more is better.",
+        ),
+    ] = "",
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -73,6 +91,8 @@ def compile_command(
         compilation = calibrated(
             compilation, model, calibrate, observer=observer, preprocess=preprocess
         )
+    if accuracy_budget is not None or metric:
+        compilation = within_budget(compilation, model, accuracy_budget, metric)
     made = compilation.compile(model)
     path = output or Path(model.with_suffix(".so").name)
     made.save(path)

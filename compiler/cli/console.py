@@ -8,7 +8,7 @@ _LONGEST = 60
 """Characters of a cell in a table of names from models."""
 
 _WORDS = {"import": "reading the model", "passes": "optimizing", "kernels": "compiling kernels",
-          "calibration": "calibrating",
+          "calibration": "calibrating", "budget": "trying models",
           "reference": "running the reference", "comparing": "comparing"}  # fmt: skip
 
 

@@ -56,3 +56,34 @@ def precision_table(made: "CompiledModel") -> str:
     rows = made.precisions()
     lines = [(row.nodes, row.arithmetic, f"{row.operations:,}", row.why) for row in rows]
     return f"{table(('product', 'computes in', 'operations', 'why'), lines)}\n{summary(rows)}"
+
+
+def within_budget(
+    compilation: Compilation, model: Path, budget: float | None, metric: str
+) -> Compilation:
+    """The compilation with what must stay in floating point for an accuracy; prints what was found.
+
+    Args:
+        compilation: with a calibration table.
+        model: the model.
+        budget: what the metric may lose; None when `--accuracy-budget` was not given.
+        metric: "FILE.py:FUNCTION".
+
+    Raises:
+        CompileError: XC6010 the budget cannot be met, XC6005 an option is missing or wrong.
+    """
+    from xcompile.compiler.api import budget_report, make_request
+    from xcompile.compiler.calibration.data import function_of
+
+    file, colon, name = metric.rpartition(":")
+    if budget is None or not colon:
+        raise CompileError("XC6005", "--accuracy-budget=POINTS goes with --metric=FILE.py:FUNCTION")
+    request, most = make_request(**compilation.arguments())
+    with progress_bar() as progress:
+        report = budget_report(model, request, budget, function_of(file, name), most, progress)
+    print(report.text())
+    if not report.met:
+        raise CompileError(
+            "XC6010", report.statement(), help="compile for float, or allow a larger loss"
+        )
+    return replace(compilation, calibration_table=report.table, keep_float=())

@@ -41,12 +41,14 @@ class Product:
 
     Attributes:
         op: the op.
+        name: of the tensor that it gives.
         x: the input.
         weights: float32 [output channels, ...]: a row a channel.
         channel_axis: of the input, the axis that the rows' second axis belongs to (in groups).
     """
 
     op: Conv | MatMul
+    name: str
     x: Value
     weights: np.ndarray
     channel_axis: int
@@ -141,7 +143,7 @@ class _Planner:
             if weights.ndim != 2:
                 return f"its weights have {weights.ndim} axes"
             weights = weights if op.transpose_b else weights.T
-        return self._checked(Product(op, x, weights, channel_axis))
+        return self._checked(Product(op, self._names[op.y], x, weights, channel_axis))
 
     def _checked(self, product: Product) -> Product | str:
         weights = product.weights

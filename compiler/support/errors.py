@@ -86,6 +86,7 @@ CODES: Final[dict[str, str]] = {
     "XC6007": "this host cannot run code of the target",
     "XC6008": "a precision needs calibration",
     "XC6009": "calibration data or a calibration table cannot be used",
+    "XC6010": "an accuracy budget cannot be met",
     "XC7001": "the artifact cannot be written",
     "XC7002": "the artifact cannot be read",
     "XC7003": "the artifact was made for another version, host or target",

@@ -187,3 +187,26 @@ def test_one_command_calibrates_and_compiles(
     assert execute([*again, "--input=random:1x1x8x8"]) == 0
     assert execute([str(MODEL), f"--calibrate={table}"]) == 1
     assert "XC6005 --calibrate is for the precision int8" in capsys.readouterr().err
+
+
+def test_a_budget_keeps_the_products_in_float_that_it_must(
+    calibrator: Calibrator, digits: tuple[Any, Any]
+) -> None:
+    def negative_error(model: Any) -> float:
+        scores = np.asarray(model(digits[1].images))
+        return -float(np.abs(scores - floating).max())
+
+    floating = np.asarray(xcompile.compile(MODEL)(digits[1].images))
+    table = calibrator.table("mse")
+    whole = xcompile.compile(MODEL, "cpu-int8", calibration_table=table)
+    budget = -negative_error(whole) * 0.9
+    model = xcompile.compile(
+        MODEL, "cpu-int8", calibration_table=table, accuracy_budget=budget, metric=negative_error
+    )
+    assert negative_error(model) >= -budget
+    kept = [row.arithmetic for row in model.precisions()].count("float32")
+    assert 1 <= kept <= 2
+    with pytest.raises(xcompile.CompileError, match="XC6010 no choice of int8 products stays"):
+        xcompile.compile(
+            MODEL, "cpu-int8", calibration_table=table, accuracy_budget=0, metric=negative_error
+        )
