@@ -85,6 +85,31 @@ def _minimol(size: int) -> Feeds:
     return inputs.molecules((16, 1, 5)[size - 1], size)
 
 
+def _smart_turn(size: int) -> Feeds:
+    """Mel features of speech as the model's own frontend scales them: from about -0.3 to 2.2."""
+    mel = inputs.mel_features((size, 80, 800), size)
+    return {"input_features": mel}
+
+
+def _t5_encoder(size: int) -> Feeds:
+    return _tokens((1, (16, 7, 40)[size - 1]), size, "input_ids", "attention_mask")
+
+
+def _t5_decoder(size: int) -> Feeds:
+    length, written = ((16, 6), (7, 1), (40, 12))[size - 1]
+    encoded = np.random.default_rng(size).normal(0, 0.2, (1, length, 512)).astype(np.float32)
+    return {
+        "input_ids": inputs.token_ids((1, written), 30000, size).astype(np.int64),
+        "encoder_hidden_states": encoded,
+        "encoder_attention_mask": np.ones((1, length), np.int64),
+    }
+
+
+def _tokens(shape: tuple[int, int], seed: int, ids: str, mask: str) -> Feeds:
+    tokens = inputs.token_ids(shape, 30000, seed).astype(np.int64)
+    return {ids: tokens, mask: np.ones(shape, np.int64)}
+
+
 _IMAGENET = (1, 3, 224, 224)
 
 ENTRIES: Mapping[str, Callable[[int], Feeds]] = {
@@ -110,3 +135,11 @@ ENTRIES: Mapping[str, Callable[[int], Feeds]] = {
     "inception_v1": _smooth("data_0", _IMAGENET),
 }
 """Inputs of each model by its name in the corpus."""
+
+QUANTIZED: Mapping[str, Callable[[int], Feeds]] = {
+    "smart-turn": _smart_turn,
+    "ddddocr-old": _page("input1", 2, -1, (1, 1, 64, 160), (1, 1, 64, 96), (1, 1, 64, 312)),
+    "t5-encoder": _t5_encoder,
+    "t5-decoder": _t5_decoder,
+}
+"""The same for models of 8-bit integers, whose results other engines only come near to."""

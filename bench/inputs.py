@@ -78,6 +78,20 @@ def spectra(frames: int, seed: int) -> np.ndarray:
     return (np.log(np.maximum(amplitude**2, 1e-12)) / 20).astype(np.float32)
 
 
+def mel_features(shape: tuple[int, int, int], seed: int) -> np.ndarray:
+    """Speech-like mel features [batch, bands, frames]: formants that rise and fall, with a little noise."""
+    random = np.random.default_rng(seed)
+    _, bands, frames = shape
+    band = np.arange(bands)[:, None]
+    time = np.linspace(0, 1, frames)
+    sound = np.zeros(shape)
+    for each in sound:
+        phase = random.uniform(0, 2 * np.pi)
+        each += 0.9 + 0.6 * np.sin(2 * np.pi * (3 + 0.3 * band) * time + band + phase)
+        each += 0.5 * np.sin(40 * time * (1 + band / bands)) * np.exp(-((4 * time - 2) ** 2))
+    return (sound + 0.02 * random.standard_normal(shape)).astype(np.float32)
+
+
 def brain_waves(windows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Windows of 30 s at 250 Hz and their spectrograms.
 
