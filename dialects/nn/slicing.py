@@ -179,7 +179,8 @@ class Slice(NnOp):
         return found
 
     def _length(self, sizes: Sizes, n: Dim, start: Dim, end: Dim, step: int) -> Dim:
-        if has_signed(start) or has_signed(end):
+        start, end = (0 if known_nonnegative(-d) and n + d == 0 else d for d in (start, end))
+        if any(has_signed(d) or _may_be_minus_zero(d) for d in (start, end)):
             return _length_of_data(n, start, end, step)
         start_back, end_back = (_counts_from_back(sizes, d) for d in (start, end))
         if step > 0:
@@ -233,6 +234,13 @@ def _counts_from_back(sizes: Sizes, bound: Dim) -> bool:
         what = f"the start or end {bound} of a slice must not be negative"
         sizes.equal(minimum(bound, 0), 0, what)
     return False
+
+
+def _may_be_minus_zero(bound: Dim) -> bool:
+    """Whether a bound counts from the back by a size that may be 0, which counts from the front."""
+    return (
+        not isinstance(bound, int) and known_nonnegative(-bound) and not known_positive(-bound)
+    )
 
 
 def _length_of_data(n: Dim, start: Dim, end: Dim, step: int) -> Dim:

@@ -56,6 +56,26 @@ def test_average_pool_same_lower_counts_its_padding(opset):
     close(y, [1.2, 1.8, 2.4, 3.2, 4, 5, 6, 7, 5.6, 6.4, 4.8, 5.4])
 
 
+# -- slices -----------------------------------------------------------------------------------------
+
+
+def test_a_slice_that_counts_from_the_back_by_a_size_takes_all_where_that_is_0():
+    nodes = [
+        helper.make_node("Shape", ["z"], ["k"]),
+        helper.make_node("Neg", ["k"], ["back"]),
+        helper.make_node("Slice", ["x", "back", "far"], ["y"]),
+        helper.make_node("Slice", ["x", "start", "back"], ["z0"]),
+    ]
+    constants = {"start": np.array([0]), "far": np.array([2**63 - 1])}
+    kinds = {"x": ("float32", ["n"]), "z": ("float32", ["k"])}
+    model = compiled(nodes, kinds, ["y", "z0"], constants)
+    for n, k in ((5, 2), (5, 5), (5, 7), (5, 0)):
+        x = arange(n)
+        results = model.executable.run([x, np.zeros(k, np.float32)])
+        equal(results["y"], x[-k:])
+        equal(results["z0"], x[:-k] if k else [])
+
+
 # -- negative pads ---------------------------------------------------------------------------------
 
 
