@@ -13,6 +13,7 @@ from bench.native import NativeKernel, aligned
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.conv import emit_conv
 from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
+from xcompile.compiler.codegen.cpu.integer_depthwise import emit_integer_depthwise
 from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.windows import WindowSizes
 from xcompile.compiler.schedule import conv, depthwise, pool
@@ -179,6 +180,10 @@ class CompiledConv:
         return y
 
 
+def _is_integer_depthwise(problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem) -> bool:
+    return isinstance(problem, DepthwiseProblem) and problem.is_integer
+
+
 def _output(b: Builder, problem: ConvProblem, sizes: Mapping[str, Index]) -> tuple[Index, Index]:
     """Rows and columns of the result, as `ConvProblem.output` says."""
     window, phases = WindowSizes.of(b, problem, sizes), problem.phases or Phases()
@@ -222,12 +227,16 @@ class CompiledWindow:
         problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem,
         target: Target,
         schedule: WindowSchedule | GlobalPoolSchedule | None = None,
+        fill: int | None = None,
     ) -> None:
         self.problem, self.target, self.lanes = problem, target, target.lanes(32)
-        signature = Signature(("f32", "f32", "f32"), sizes=len(SYMBOLS))
+        self.fill = fill
+        element = problem.dtype.removeprefix("u")
+        total = "i32" if _is_integer_depthwise(problem) else element
+        signature = Signature((element, element, element, total), sizes=len(SYMBOLS))
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
-        x, w, y = (signature.buffer(i) for i in range(3))
+        x, w, filler, y = (signature.buffer(i) for i in range(4))
         blocks = -(-problem.c // self.lanes)
         part = (signature.begin, signature.end, sizes)
         if isinstance(problem, GlobalPoolProblem):
@@ -239,7 +248,12 @@ class CompiledWindow:
             store = BlockedStore(y, None, blocks, window.oh, window.ow, relu=False)
             if isinstance(problem, DepthwiseProblem):
                 self.schedule = schedule or depthwise.heuristic(problem, target)
-                emit_depthwise(b, problem, self.schedule, target, x, w, store, *part)
+                arguments = (b, problem, self.schedule, target, x, w, store, *part)
+                if problem.is_integer:
+                    outside = None if fill is None else b.load(filler, 0)
+                    emit_integer_depthwise(*arguments, outside)
+                else:
+                    emit_depthwise(*arguments)
             else:
                 self.schedule = schedule or pool.heuristic(problem, target)
                 emit_pool(b, problem, self.schedule, target, x, store, *part)
@@ -262,13 +276,18 @@ class CompiledWindow:
             window = problem.window
             shape = (window.output(0, x.shape[2]), window.output(1, x.shape[3]))
             extent = self.schedule.extent(problem, self.target, values)
-        y = place((len(x), blocks, *shape, self.lanes))
-        y[:] = np.nan
-        packed = np.zeros(0, np.float32) if weight is None else depthwise.pack(weight, self.target)
-        weights = place(packed.shape)
+        is_integer = _is_integer_depthwise(problem)
+        y = place((len(x), blocks, *shape, self.lanes), np.int32 if is_integer else x.dtype)
+        y[:] = np.nan if y.dtype.kind == "f" else 85
+        packed = np.zeros(0, x.dtype)
+        if weight is not None:
+            pack = depthwise.pack_integers if is_integer else depthwise.pack
+            packed = pack(weight, self.target)
+        weights = place(packed.shape, packed.dtype)
         weights[:] = packed
+        filler = np.full(1, self.fill or 0, x.dtype)
         symbols = [values.get(symbol, 0) for symbol in SYMBOLS]
-        return [to_blocked(x, self.lanes, guard), weights, y, *symbols], y, extent
+        return [to_blocked(x, self.lanes, guard), weights, filler, y, *symbols], y, extent
 
     def __call__(
         self,

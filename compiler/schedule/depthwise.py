@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from xcompile.compiler.schedule.products import written_for
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import (
     Size,
@@ -18,7 +19,7 @@ from xcompile.compiler.schedule.window import (
 
 @dataclass(frozen=True)
 class DepthwiseProblem:
-    """A float32 convolution with as many groups as input and output channels.
+    """A convolution with as many groups as input and output channels.
 
     Attributes:
         n: batch size.
@@ -26,7 +27,7 @@ class DepthwiseProblem:
         h: rows of the input.
         w: columns of the input.
         window: kernel, strides, pads and dilations.
-        dtype: "f32".
+        dtype: of the image; weights are float32, or int8 where it has 8-bit integers, whose sums are int32.
     """
 
     n: Size
@@ -34,7 +35,12 @@ class DepthwiseProblem:
     h: Size
     w: Size
     window: Window
-    dtype: Literal["f32"] = "f32"
+    dtype: Literal["f32", "i8", "ui8"] = "f32"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether operands are 8-bit integers."""
+        return self.dtype != "f32"
 
 
 def heuristic(problem: DepthwiseProblem, target: TargetNumbers) -> WindowSchedule:
@@ -43,12 +49,12 @@ def heuristic(problem: DepthwiseProblem, target: TargetNumbers) -> WindowSchedul
     Raises:
         ScheduleError: the family does not take the problem.
     """
-    return window_heuristic(problem, target, weighted=True)
+    return window_heuristic(problem, target, weighted=True, spare=_spare(problem))
 
 
 def space(problem: DepthwiseProblem, target: TargetNumbers) -> Iterator[WindowSchedule]:
     """All legal schedules, the heuristic's first."""
-    return window_space(problem, target, weighted=True)
+    return window_space(problem, target, weighted=True, spare=_spare(problem))
 
 
 def pack(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
@@ -68,3 +74,42 @@ def pack(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
     padded[:c] = weight[:, 0]
     blocked = padded.reshape(blocks, lanes, kh, kw).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocked).reshape(-1)
+
+
+def _spare(problem: DepthwiseProblem) -> int:
+    """Registers beside those of floats: two products that are not yet added, and what padding holds."""
+    return 3 if problem.is_integer else 0
+
+
+def takes_pairs(target: TargetNumbers) -> bool:
+    """Whether integers of two rows are multiplied and added up by one instruction, as x86 can."""
+    return written_for(target, "sse2")
+
+
+def pack_integers(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
+    """Weights of integers in the order of use.
+
+    For each block of channels the sum of each one's window, as int32 [V]; then [kh][kw][V], or with pairs of rows
+    [kh][2][kw][V][2]: each row with the next one, and each row alone.
+
+    Args:
+        weight: int8, (c, 1, kh, kw).
+        target: the machine.
+
+    Returns:
+        A flat int8 array; channels that do not exist have zeros.
+    """
+    lanes = target.lanes(32)
+    c, _, kh, kw = weight.shape
+    blocks = -(-c // lanes)
+    padded = np.zeros((blocks * lanes, kh + 1, kw), np.int8)
+    padded[:c, :kh] = weight[:, 0]
+    rows = padded.reshape(blocks, lanes, kh + 1, kw).transpose(0, 2, 3, 1)
+    taps = rows[:, :kh]
+    sums = taps.sum(axis=(1, 2), dtype=np.int32)
+    if takes_pairs(target):
+        following = np.stack([rows[:, 1:], np.zeros_like(taps)], axis=2)
+        each = np.broadcast_to(taps[:, :, None], following.shape)
+        taps = np.stack([each, following], axis=-1)
+    parts = [np.ascontiguousarray(part).reshape(blocks, -1) for part in (sums, taps)]
+    return np.concatenate([part.view(np.int8) for part in parts], axis=1).reshape(-1)

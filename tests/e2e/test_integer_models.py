@@ -72,6 +72,12 @@ def a_sum_and_groups() -> Module:
     return g.done(g.requantized(g.make(ReduceSum, x=x, axes=(2, 3), keepdims=True), 1))
 
 
+def a_depthwise_convolution() -> Module:
+    g = IntegerGraph((1, 3, 21, 20))
+    x = g.requantized(g.conv(stem(g, 19), 19, pads=SAME, groups=19, fill=5), 3)
+    return g.done(g.requantized(g.conv(x, 24, (1, 1)), 9))
+
+
 def an_enlarged_image() -> Module:
     g = IntegerGraph((1, 3, 21, 20))
     sizes = g.const([1, 20, 22, 20], np.int64)
@@ -87,6 +93,7 @@ MODELS: list[tuple[Build, list[str]]] = [
     (two_dequantized_convolutions_are_added, []),
     (an_average_pool_and_a_concatenation, ["pool", "map", "global-pool"]),
     (a_sum_and_groups, ["global-pool"]),
+    (a_depthwise_convolution, ["integer-depthwise"]),
     (an_enlarged_image, ["map"]),
 ]
 

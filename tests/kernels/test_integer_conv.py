@@ -21,13 +21,13 @@ X86 = (NARROW, *(targets()[name] for name in ("x86-avx2", "x86-avx512", "x86-vnn
 ARM = tuple(targets()[name] for name in ("arm-neon", "arm-dotprod"))
 
 
-def _tiers() -> list[Target]:
+def tiers() -> list[Target]:
     """The tiers of both architectures: natively where the host can, else, as on ARM, in ordinary vector code."""
     machine = targets()["x86-avx2"]
     return [t if t.runs_on(host_target()) else t.portable(machine) for t in (*X86, *ARM)]
 
 
-TIERS = [pytest.param(t, id=t.name) for t in _tiers()]
+TIERS = [pytest.param(t, id=t.name) for t in tiers()]
 MAIN = [p for p in TIERS if p.id in ("x86-avx2", "x86-vnni", "x86-vnni-portable")]
 DTYPES: dict[str, Any] = {"i8": np.int8, "ui8": np.uint8}
 SAME = Window((3, 3), pads=(1, 1, 1, 1))
@@ -91,7 +91,7 @@ def test_extremes_do_not_saturate(x: int, w: int, target: Target) -> None:
 @pytest.mark.parametrize("fill", [0, 1, 127, 128, 255])
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
 def test_padding_holds_any_number(fill: int, layout: Any) -> None:
-    target = _tiers()[1]
+    target = tiers()[1]
     problem = typed(
         ConvProblem(1, 3, 5, 6, 9, replace(SAME, strides=(1, 2)), layout=layout), target
     )
@@ -101,7 +101,7 @@ def test_padding_holds_any_number(fill: int, layout: Any) -> None:
 @pytest.mark.parametrize("signs", [("i8", "i8"), ("i8", "ui8"), ("ui8", "ui8")])
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
 def test_widened_integers_have_any_signs(signs: tuple[Any, Any], layout: Any) -> None:
-    target = _tiers()[1]
+    target = tiers()[1]
     made = ConvProblem(1, 5, 7, 6, 9, SAME, layout=layout, dtype=signs[0], weights=signs[1])
     data = arrays(made)
     data[1] = data[1].view(DTYPES[signs[1]])
@@ -109,7 +109,7 @@ def test_widened_integers_have_any_signs(signs: tuple[Any, Any], layout: Any) ->
 
 
 def test_one_kernel_serves_all_sizes() -> None:
-    target = _tiers()[1]
+    target = tiers()[1]
     problem = typed(ConvProblem("d0", 24, "d1", "d2", 40, replace(SAME, strides=(2, 1))), target)
     kernel = CompiledConv(problem, target, fill=9)
     for n, h, w in [(1, 5, 5), (2, 19, 8), (3, 8, 67)]:
@@ -149,7 +149,7 @@ def _compare_tiers(seed: int, *, schedules: bool) -> None:
         data[0][:] = rng.choice([0, 127, 128, 255])
         data[1][:] = rng.choice([-128, -127, 127])
     fill = int(rng.integers(0, 128))
-    for target in _tiers():
+    for target in tiers():
         made = typed(problem, target)
         chosen = quick(made, target)
         if schedules:

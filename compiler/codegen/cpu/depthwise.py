@@ -53,10 +53,10 @@ class _WeightedSum:
     def type(self) -> str:
         return vector_type(self.lanes, "f32")
 
-    def identity(self) -> Value:
+    def identity(self, block: Index) -> Value:
         return self.b.float_constant(0.0, "f32", self.lanes)
 
-    def weight(self, block: Index, r: Index, s: Index) -> Value:
+    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value:
         b, (kh, kw) = self.b, self.problem.window.kernel
         place = b.add(b.mul(b.add(b.mul(block, kh), r), kw), s)
         return b.load(self.weights, b.mul(place, self.lanes), self.lanes)

@@ -27,7 +27,7 @@ from xcompile.compiler.codegen.cpu.images import (
     ImageFamily,
     WinogradPlan,
 )
-from xcompile.compiler.codegen.cpu.integer_images import IntegerConvPlan
+from xcompile.compiler.codegen.cpu.integer_images import IntegerConvPlan, IntegerDepthwisePlan
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
 from xcompile.compiler.codegen.cpu.pools import GlobalPoolPlan, PoolPlan
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
@@ -68,6 +68,7 @@ FAMILIES: list[Family] = [
     ImageFamily(DepthwisePlan, "nn.conv"),
     ImageFamily(WinogradPlan, "nn.conv"),
     ImageFamily(ConvPlan, "nn.conv"),
+    ImageFamily(IntegerDepthwisePlan, "nn.conv_integer"),
     ImageFamily(IntegerConvPlan, "nn.conv_integer"),
     ImageFamily(ConvTransposePlan, "nn.conv_transpose"),
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),

@@ -194,9 +194,7 @@ class DepthwisePlan(ImagePlan):
             no_match("not one constant window a channel")
         if Layout.of(self.x.type).block == 0 or Layout.of(op.y.type).block == 0:
             no_match("operands are row-major")
-        self.problem = depthwise.DepthwiseProblem(
-            self.n, self.channels, self.h, self.w, window_of(kernel, op, tuple(weight[2:]))
-        )
+        self.problem = self.find_problem(window_of(kernel, op, tuple(weight[2:])))
         target = kernel.target
         self.schedule = (
             from_json(WindowSchedule, schedule)
@@ -205,11 +203,16 @@ class DepthwisePlan(ImagePlan):
         )
         self.schedule.check(self.problem, target)
         self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
-        self.packings = {
-            operand_position(kernel, op.w): Packing(
-                f"depthwise {target.lanes(32)}", lambda w: depthwise.pack(w, target)
-            )
-        }
+        self.packings = {operand_position(kernel, op.w): self.packing()}
+
+    def find_problem(self, window: Window) -> depthwise.DepthwiseProblem:
+        """The convolution."""
+        return depthwise.DepthwiseProblem(self.n, self.channels, self.h, self.w, window)
+
+    def packing(self) -> Packing:
+        """How weights are stored."""
+        target = self.kernel.target
+        return Packing(f"depthwise {target.lanes(32)}", lambda w: depthwise.pack(w, target))
 
     @property
     def unit_cost(self) -> float:

@@ -7,11 +7,15 @@ from typing import Any
 from xcompile.compiler.codegen.cpu.anchored import operand_position
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
-from xcompile.compiler.codegen.cpu.family import Kernel
-from xcompile.compiler.codegen.cpu.images import BYTES, ConvPlan
+from xcompile.compiler.codegen.cpu.family import Kernel, Packing
+from xcompile.compiler.codegen.cpu.images import BYTES, ConvPlan, DepthwisePlan
+from xcompile.compiler.codegen.cpu.integer_depthwise import emit_integer_depthwise
 from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem, pack_integers, takes_pairs
+from xcompile.compiler.schedule.window import Window
 from xcompile.dialects.nn.base import dtype_of
 
 
@@ -35,6 +39,38 @@ class IntegerConvPlan(ConvPlan):
 
     def fill(self, b: Builder, signature: Signature) -> Value | None:
         return fill_of(self.kernel, self.op, b, signature)
+
+
+class IntegerDepthwisePlan(DepthwisePlan):
+    """Depthwise convolution of 8-bit integers without zero points, summed exactly in int32."""
+
+    family = "integer-depthwise"
+    dtypes = BYTES
+
+    def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
+        check_plain(op)
+        if dtype_of(op.w) != "i8":
+            no_match("the weights have no sign")
+        super().__init__(kernel, op, schedule)
+
+    def find_problem(self, window: Window) -> DepthwiseProblem:
+        dtype: Any = dtype_of(self.x)
+        return replace(super().find_problem(window), dtype=dtype)
+
+    def packing(self) -> Packing:
+        target = self.kernel.target
+        key = f"depthwise {target.lanes(32)} integers {takes_pairs(target)}"
+        return Packing(key, lambda w: pack_integers(w, target))
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return value
+
+    def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        emit_integer_depthwise(
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
+            self.argument(signature, self.op.w), sink, signature.begin, signature.end,
+            self.kernel.environment(signature), fill_of(self.kernel, self.op, b, signature),
+        )  # fmt: skip
 
 
 def check_plain(op: Any) -> None:

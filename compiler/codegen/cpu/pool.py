@@ -90,7 +90,7 @@ def emit_global_pool(
             return value if decode is None else decode(value, image, channel)
 
         plane = b.mul(unit, b.mul(pixels, lanes))
-        init = [maximum.identity() if is_max else zero] * schedule.chains
+        init = [maximum.identity(block) if is_max else zero] * schedule.chains
         value = _fold(b, load, plane, pixels, lanes, init, combine, maximum.type)
         if problem.kind == "average":
             value = b.binary("arith.divf", value, _splat(b, pixels, lanes), lanes)
@@ -148,13 +148,13 @@ class _Maximum:
     def type(self) -> str:
         return vector_type(self.lanes, self.element)
 
-    def identity(self) -> Value:
+    def identity(self, block: Index) -> Value:
         if self.dtype == "f32":
             return self.b.float_constant(float("-inf"), "f32", self.lanes)
         least = 0 if is_unsigned(self.dtype) else -(1 << (bits_of(self.dtype) - 1))
         return self.b.int_constant(least, self.element, self.lanes)
 
-    def weight(self, block: Index, r: Index, s: Index) -> None:
+    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
         return None
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
@@ -177,10 +177,10 @@ class _Average:
     def type(self) -> str:
         return vector_type(self.lanes, "f32")
 
-    def identity(self) -> Value:
+    def identity(self, block: Index) -> Value:
         return self.b.float_constant(0.0, "f32", self.lanes)
 
-    def weight(self, block: Index, r: Index, s: Index) -> None:
+    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
         return None
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:

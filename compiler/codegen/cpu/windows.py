@@ -86,12 +86,15 @@ class Reduction(Protocol):
         """The type of accumulators."""
         ...
 
-    def identity(self) -> Value:
-        """The accumulator before the first input."""
+    def identity(self, block: Index) -> Value:
+        """The accumulators of a block of channels before the first input."""
         ...
 
-    def weight(self, block: Index, r: Index, s: Index) -> Value | None:
-        """The weight of row r, column s of the window, if there are weights."""
+    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value | None:
+        """The weight of row r, column s of the window, if there are weights.
+
+        Where two rows are taken at a time, it is that of rows r and r + 1, or with `alone` of row r and none.
+        """
         ...
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
@@ -142,6 +145,7 @@ class WindowRows:
         sink: called with (n, channel, row, column).
         sizes: the problem's sizes.
         decode: what is done first with inputs; None for nothing.
+        pair: makes one input of those of two rows, which are then taken at a time; None where one row is.
     """
 
     b: Builder
@@ -153,6 +157,7 @@ class WindowRows:
     sink: Sink
     sizes: WindowSizes
     decode: Decode | None = None
+    pair: Callable[[Value, Value], Value] | None = None
 
     def __post_init__(self) -> None:
         self.lanes = self.target.lanes(32)
@@ -168,6 +173,21 @@ class WindowRows:
             first = b.mul(group, rows)
             with b.loop(first, b.min(b.add(first, rows), self.sizes.oh)) as row:
                 _Row(self, n, block, row).emit()
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Where the input of a row of the window lies, or of two rows.
+
+    Attributes:
+        offset: of the first line from that of the window's first row.
+        alone: whether there is no second line.
+        following: the second line's offset from the first; 0 if there is none.
+    """
+
+    offset: Index
+    alone: Value | bool
+    following: Index
 
 
 class _Row:
@@ -227,42 +247,63 @@ class _Row:
         types = [owner.type] * count
 
         def body(r: Index, carried: list[Value]) -> Sequence[Value]:
-            line = b.add(base, b.mul(b.mul(r, window.dilations[0]), self.line))
+            lines = self.lines(r)
+            line = b.add(base, lines.offset)
             if not owner.schedule.unroll:
-                return b.reduce(0, kw, 1, carried, types, lambda s, v: self.tap(line, r, s, v))
+                return b.reduce(
+                    0, kw, 1, carried, types, lambda s, v: self.tap(line, lines, r, s, v)
+                )
             sums = list(carried)
-            weights = [owner.reduction.weight(self.block, r, s) for s in range(kw)]
+            weights = [owner.reduction.weight(self.block, r, s, lines.alone) for s in range(kw)]
             for j in sorted(users):
-                x = self.load(b.add(line, j * owner.lanes))
+                x = self.load(b.add(line, j * owner.lanes), lines)
                 for i, s in users[j]:
                     sums[i] = owner.reduction.combine(sums[i], x, weights[s])
             return sums
 
-        init = [owner.reduction.identity()] * count
-        sums = b.reduce(self.low, self.high, 1, init, types, body)
+        init = [owner.reduction.identity(self.block)] * count
+        sums = b.reduce(self.low, self.high, self.step, init, types, body)
         for i, value in enumerate(sums):
             start = i * stride
             whole = all(exists(start + s * dilation) for s in range(kw))
             self.finish(value, b.add(first, i), whole)
 
-    def tap(self, line: Index, r: Index, s: Index, sums: list[Value]) -> list[Value]:
+    def tap(
+        self, line: Index, lines: "_Lines", r: Index, s: Index, sums: list[Value]
+    ) -> list[Value]:
         """One place of the window for neighbouring columns, all inside the image."""
         b, owner, window = self.b, self.owner, self.window
-        weight = owner.reduction.weight(self.block, r, s)
+        weight = owner.reduction.weight(self.block, r, s, lines.alone)
         at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
         step = window.strides[1] * owner.lanes
         return [
-            owner.reduction.combine(value, self.load(b.add(at, i * step)), weight)
+            owner.reduction.combine(value, self.load(b.add(at, i * step), lines), weight)
             for i, value in enumerate(sums)
         ]
 
-    def load(self, at: Index) -> Value:
-        """The input at an offset."""
-        owner = self.owner
-        x = self.b.load(owner.x, at, owner.lanes)
+    @property
+    def step(self) -> int:
+        """How many rows of the window are taken at a time."""
+        return 1 if self.owner.pair is None else 2
+
+    def lines(self, r: Index) -> "_Lines":
+        """The lines of input that row r of the window reads, and the next one if they are taken together."""
+        b, step = self.b, self.window.dilations[0]
+        offset = b.mul(b.mul(r, step), self.line)
+        if self.owner.pair is None:
+            return _Lines(offset, True, 0)
+        alone = b.compare("sge", b.add(r, 1), self.high)
+        return _Lines(offset, alone, b.select(alone, 0, b.mul(step, self.line)))
+
+    def load(self, at: Index, lines: "_Lines") -> Value:
+        """The input at an offset, that of two rows where these are taken together."""
+        owner, b = self.owner, self.b
+        x = b.load(owner.x, at, owner.lanes)
+        if owner.pair is not None:
+            return owner.pair(x, b.load(owner.x, b.add(at, lines.following), owner.lanes))
         if owner.decode is None:
             return x
-        return owner.decode(x, self.n, self.b.mul(self.block, owner.lanes))
+        return owner.decode(x, self.n, b.mul(self.block, owner.lanes))
 
     # -- columns of any width -----------------------------------------------------------------
 
@@ -288,18 +329,18 @@ class _Row:
         base = b.add(self.base, b.mul(column, window.strides[1] * owner.lanes))
 
         def rows(r: Index, carried: list[Value]) -> Sequence[Value]:
-            line = b.add(base, b.mul(b.mul(r, window.dilations[0]), self.line))
+            lines = self.lines(r)
+            line = b.add(base, lines.offset)
 
             def columns(s: Index, inner: list[Value]) -> Sequence[Value]:
-                at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
-                x = self.load(at)
-                weight = owner.reduction.weight(self.block, r, s)
+                x = self.load(b.add(line, b.mul(s, window.dilations[1] * owner.lanes)), lines)
+                weight = owner.reduction.weight(self.block, r, s, lines.alone)
                 return [owner.reduction.combine(inner[0], x, weight)]
 
             return b.reduce(low, high, 1, carried, [owner.type], columns)
 
-        init = [owner.reduction.identity()]
-        (value,) = b.reduce(self.low, self.high, 1, init, [owner.type], rows)
+        init = [owner.reduction.identity(self.block)]
+        (value,) = b.reduce(self.low, self.high, self.step, init, [owner.type], rows)
         self.finish(value, column, whole=False)
 
     def finish(self, value: Value, column: Index, whole: bool) -> None:
