@@ -60,6 +60,7 @@ def compile(
     keep_float: str | Sequence[str] = (),
     accuracy_budget: float | None = None,
     metric: Metric | None = None,
+    equalize: bool = False,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -93,6 +94,8 @@ def compile(
         accuracy_budget: what an int8 model may lose of the float model's `metric`, in its unit: as few products as that
             takes stay in floating point. `meet_budget` says how it is found.
         metric: a function that is given a model, calls it on held-out data and gives a number; more is better.
+        equalize: with `calibrate`: scale channels between convolutions first, so that their ranges are alike; it helps
+            models with depthwise convolutions most.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -118,6 +121,7 @@ def compile(
             progress=progress,
             pool=pool,
             overridable=request.overridable,
+            equalize=equalize,
         )
     if accuracy_budget is not None or metric is not None:
         report = budget_report(model, request, accuracy_budget, metric, most, progress, pool)

@@ -17,6 +17,7 @@ from xcompile.compiler.ir.passes import PassContext
 from xcompile.compiler.ir.pipeline import parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES
+from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.histogram import ChannelSums, Histogram
 from xcompile.compiler.quantize.names import digest_of
 from xcompile.compiler.quantize.observers import observer_of
@@ -96,6 +97,8 @@ class Calibrator:
         progress: called with what is being done, how much of it is done, and of how much.
         pool: worker processes to compile with.
         overridable: as `xcompile.compile` takes them; samples have them too.
+        equalize: scale channels between convolutions first, so that their ranges are alike; it helps models with
+            depthwise convolutions most.
 
     Raises:
         CompileError: the model cannot be compiled, or has nothing that could be quantized (XC6009).
@@ -114,15 +117,18 @@ class Calibrator:
         progress: Progress | None = None,
         pool: "WorkerPool | None" = None,
         overridable: Sequence[str] = (),
+        equalize: bool = False,
     ) -> None:
         given = Options(options)
         target = host_target()
         module = import_onnx(model, overridable=overridable)
-        self.name, self.digest = module.name, digest_of(module)
+        self.name, self.digest, self._equalized = module.name, digest_of(module), equalize
         self._input_names = module.input_names()
         with module.context, ir.Location.unknown():
             shapes = module.input_shapes()
             plan = plan_float_model(module)
+            if equalize:
+                equalize_channels(module)
             firsts = {str(shape[0]) if shape else "" for shape in shapes}
             self._batched = len(firsts) == 1 and not any(t.isdigit() or not t for t in firsts)
             if not plan.tensors:
@@ -204,7 +210,13 @@ class Calibrator:
             tensor.flush()
             tensors[name] = Observed(choose(tensor.histogram), tuple(tensor.sums.means().tolist()))
         return CalibrationTable(
-            self.name, self.digest, observer, self.samples, tensors, tuple(keep_float)
+            self.name,
+            self.digest,
+            observer,
+            self.samples,
+            tensors,
+            tuple(keep_float),
+            self._equalized,
         )
 
     def save(self, path: Path) -> None:
@@ -223,6 +235,7 @@ class Calibrator:
         head = {
             "version": _STATE_VERSION,
             "digest": self.digest,
+            "equalized": self._equalized,
             "samples": self.samples,
             "calls": self.calls,
             "sums": sums,
@@ -243,6 +256,8 @@ class Calibrator:
                 head = json.loads(stored["head"].tobytes())
                 if head["version"] != _STATE_VERSION:
                     raise ValueError("it is of another version")
+                if head["equalized"] != self._equalized:
+                    raise ValueError("its channels were equalized, or these are")
                 self._require(head["digest"], str(path))
                 found = [
                     (

@@ -33,6 +33,7 @@ def calibrate_model(
     progress: Progress | None = None,
     pool: "WorkerPool | None" = None,
     overridable: Sequence[str] = (),
+    equalize: bool = False,
 ) -> CalibrationTable:
     """Run a model on samples and choose the ranges of its tensors.
 
@@ -48,6 +49,7 @@ def calibrate_model(
         progress: told of each sample.
         pool: worker processes to compile with.
         overridable: as `xcompile.compile` takes them; samples have them too.
+        equalize: see `Calibrator`.
 
     Raises:
         CompileError: the model cannot be compiled, or the samples cannot be used (XC6009).
@@ -61,6 +63,7 @@ def calibrate_model(
         progress=progress,
         pool=pool,
         overridable=overridable,
+        equalize=equalize,
     )
     samples = open_samples(source, calibrator.inputs, spec)
     if state is not None and state.exists():

@@ -61,6 +61,13 @@ def compile_command(
             help="Of images: resize=256,crop=224x224,scale=1/255,mean=0.5:0.5:0.5,std=1:1:1,layout=nchw,color=rgb",
         ),
     ] = "",
+    equalize: Annotated[
+        bool,
+        typer.Option(
+            "--equalize",
+            help="With --calibrate: make ranges of channels between convolutions alike first.",
+        ),
+    ] = False,
     keep_float: options.KeepFloat = None,
     accuracy_budget: Annotated[
         float | None,
@@ -89,7 +96,12 @@ def compile_command(
     start = time.perf_counter()
     if calibrate is not None:
         compilation = calibrated(
-            compilation, model, calibrate, observer=observer, preprocess=preprocess
+            compilation,
+            model,
+            calibrate,
+            observer=observer,
+            preprocess=preprocess,
+            equalize=equalize,
         )
     if accuracy_budget is not None or metric:
         compilation = within_budget(compilation, model, accuracy_budget, metric)

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 
 def calibrated(
-    compilation: Compilation, model: Path, source: str, *, observer: str, preprocess: str
+    compilation: Compilation,
+    model: Path,
+    source: str,
+    *,
+    observer: str,
+    preprocess: str,
+    equalize: bool,
 ) -> Compilation:
     """The compilation with the calibration table of these samples, which is written where one is named.
 
@@ -43,6 +49,7 @@ def calibrated(
             options=arguments["options"],
             progress=progress,
             overridable=compilation.overridable,
+            equalize=equalize,
         )
     if path is not None:
         made.save(path)

@@ -217,6 +217,10 @@ class Rewriter:
         self._grave.bury(op.operation, self._by)
         self.changed = True
 
+    def absorb(self, op: Op) -> None:
+        """Have what this rewrite creates name the nodes of an op too, which it makes superfluous without erasing it."""
+        self._gone.append(op.location)
+
     def hoist(self, operations: Sequence[ir.Operation]) -> None:
         """Move ops out of the root's regions, to before it, in order."""
         assert self._root is not None

@@ -38,6 +38,7 @@ class CalibrationTable:
         samples: how many there were.
         tensors: by the model's names of them (`names.tensor_names`).
         keep_float: globs of nodes that stay in floating point.
+        equalized: whether channels between convolutions were equalized first.
     """
 
     model: str
@@ -46,6 +47,7 @@ class CalibrationTable:
     samples: int
     tensors: Mapping[str, Observed] = field(default_factory=dict[str, Observed])
     keep_float: tuple[str, ...] = ()
+    equalized: bool = False
 
     def to_text(self) -> str:
         """The table as JSON, a line a tensor; `from_text` reads it."""
@@ -57,6 +59,7 @@ class CalibrationTable:
             "observer": self.observer,
             "samples": self.samples,
             "keep_float": list(self.keep_float),
+            "equalized": self.equalized,
         }
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
         tensors = [f"    {json.dumps(n)}: {_text_of(seen)}" for n, seen in self.tensors.items()]
@@ -85,6 +88,7 @@ class CalibrationTable:
                 samples=int(fields["samples"]),
                 tensors={_string(n): _observed(n, seen) for n, seen in fields["tensors"].items()},
                 keep_float=tuple(_string(glob) for glob in fields["keep_float"]),
+                equalized=fields.get("equalized", False) is True,
             )
         except KeyError as error:
             raise CompileError("XC6009", f"{source} cannot be used: {error} is missing") from error

@@ -12,6 +12,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats
+from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import (
     KEPT_IN_FLOAT,
     Product,
@@ -50,6 +51,8 @@ class InsertQuantization(Pass):
             if has_quantization(module):
                 return
             table = self._table(context)
+            if table.equalized:
+                equalize_channels(module)
             plan = plan_quantization(module, table.keep_float)
             stats = _Insertion(module, plan, table, refine=self.refine, correct=self.correct).run()
         context.record(self.NAME, stats)

@@ -57,6 +57,8 @@ class _Units:
             return self._dequantized(op, factor)
         if not has_one_use(x) or depth > _MOST_DEPTH:
             no_match("a part of the expression has other users")
+        if op is not None:
+            self._rewriter.absorb(op)
         if isinstance(op, Relu):
             return e.maximum(self.value(op.x, factor, depth + 1), 0.0)
         if isinstance(op, Clip):
@@ -162,6 +164,7 @@ def _clamped(rewriter: Rewriter, x: Value, step: Step) -> tuple[Value, int | Non
     least, most = limits(step.dtype)
     bounds = clamp_bounds(rewriter, inner)
     low, high = (None if b is None else step.code(b) for b in bounds)
+    rewriter.absorb(inner)
     return (
         inner.x,
         None if low is None or low == least else low - step.zero,

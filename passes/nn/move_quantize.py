@@ -256,6 +256,7 @@ class ClampBeforeQuantize(Pattern[Quantize]):
         if high is not None and step.code(high) != most:
             no_match("the quantized range goes above the upper bound")
         assert inner is not None
+        rewriter.absorb(inner)
         rewriter.replace(op, rewriter.create(Quantize, x=inner.operands[0], **fields_of(op)))
 
 
