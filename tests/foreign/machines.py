@@ -26,7 +26,7 @@ REQUIRED = "XCOMPILE_FOREIGN_REQUIRED"
 
 TIMEOUT_SECONDS = 300
 
-_SOURCES = Path(__file__).parent / "native"
+SOURCES = Path(__file__).parent / "native"
 _COMPILE = (
     *("-O2", "-ffreestanding", "-fno-stack-protector", "-fno-sanitize=all"),
     *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-Wall", "-Wextra", "-Werror"),
@@ -153,7 +153,7 @@ def shared_libc(architecture: str) -> bytes:
 def link_shared(objects: Sequence[bytes], architecture: str) -> bytes:
     """Link object files into a small shared object; what they lack stays open."""
     emulation = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}[architecture]
-    with tempfile.TemporaryDirectory(dir=_scratch()) as name:
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as name:
         scratch = Path(name)
         paths = [scratch / f"{index}.o" for index in range(len(objects))]
         for path, data in zip(paths, objects, strict=True):
@@ -165,12 +165,12 @@ def link_shared(objects: Sequence[bytes], architecture: str) -> bytes:
             "-znognustack",
             "--build-id=none",
         )
-        _zig("ld.lld", *options, *paths, "-o", scratch / "library.so")
+        zig("ld.lld", *options, *paths, "-o", scratch / "library.so")
         return (scratch / "library.so").read_bytes()
 
 
 @functools.cache
-def _scratch() -> Path:
+def scratch_folder() -> Path:
     """A folder of this process, gone when it ends."""
     holder = tempfile.TemporaryDirectory(prefix="xcompile-foreign-")
     _HOLDERS.append(holder)
@@ -183,8 +183,8 @@ _HOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 @functools.cache
 def _linux_program() -> Path:
     made = _compile("linux.c", "aarch64-freestanding-none")
-    program = _scratch() / "linux"
-    _zig("ld.lld", "-maarch64linux", made, "-o", program)
+    program = scratch_folder() / "linux"
+    zig("ld.lld", "-maarch64linux", made, "-o", program)
     return program
 
 
@@ -193,19 +193,20 @@ def _boot_program() -> Path:
     target = "x86_64-freestanding-none"
     boot = _compile("boot.S", target)
     main = _compile("pc.c", target, "-fno-pic", "-mgeneral-regs-only", "-mno-red-zone")
-    program = _scratch() / "pc"
-    _zig("ld.lld", "-T", _SOURCES / "pc.ld", "--oformat", "binary", boot, main, "-o", program)
+    program = scratch_folder() / "pc"
+    zig("ld.lld", "-T", SOURCES / "pc.ld", "--oformat", "binary", boot, main, "-o", program)
     return program
 
 
 def _compile(source: str, target: str, *options: str) -> Path:
-    made = _scratch() / f"{Path(source).stem}.o"
-    _zig("cc", "-target", target, *_COMPILE, *options, "-c", _SOURCES / source, "-o", made)
+    made = scratch_folder() / f"{Path(source).stem}.o"
+    zig("cc", "-target", target, *_COMPILE, *options, "-c", SOURCES / source, "-o", made)
     return made
 
 
-def _zig(*arguments: str | Path) -> None:
-    caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(_scratch()))
+def zig(*arguments: str | Path) -> None:
+    """Run a tool of the ziglang wheel."""
+    caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(scratch_folder()))
     done = subprocess.run(
         [sys.executable, "-m", "ziglang", *map(str, arguments)],
         env={**os.environ, **caches}, capture_output=True, text=True, check=False,

@@ -11,6 +11,7 @@ import pytest
 import xcompile
 from bench import corpus
 from bench.entries import ENTRIES
+from bench.quantized import quantized
 from tests.e2e.compiled_node import shared_pool
 from tests.e2e.float64 import reference64
 from tests.e2e.networks import reference
@@ -59,3 +60,24 @@ def test_a_real_model_is_as_near_to_float64_as_onnxruntime(name: str, target: st
     wanted = reference64(proto, feeds)
     found = run_compiled(xcompile.compile(path, target), feeds, heap=256 << 20)
     assert agrees(list(found.values()), wanted, own)
+
+
+@pytest.fixture(scope="module", params=["minilm", "squeezenet"])
+def quantized_model(
+    request: pytest.FixtureRequest,
+) -> tuple[Path, dict[str, np.ndarray], list[bytes]]:
+    """A real model with quantization nodes, an input, and the bytes of the outputs on AVX2."""
+    path, feeds = quantized(request.param), ENTRIES[request.param](1)
+    model = xcompile.compile(path, "x86-avx2", pool=shared_pool())
+    return path, feeds, [output.tobytes() for output in model.run(feeds).values()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["x86-vnni", "arm-neon", "arm-dotprod", "arm-i8mm"])
+def test_a_real_model_in_int8_gives_the_bytes_of_avx2(
+    target: str, quantized_model: tuple[Path, dict[str, np.ndarray], list[bytes]]
+) -> None:
+    path, feeds, wanted = quantized_model
+    model = xcompile.compile(path, target, pool=shared_pool())
+    found = run_compiled(model, feeds, heap=256 << 20)
+    assert [output.tobytes() for output in found.values()] == wanted
