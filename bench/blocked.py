@@ -69,15 +69,21 @@ class BlockedStore:
     def __call__(
         self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
     ) -> None:
-        n, channel, row, column = at
         if self.bias is not None:
-            bias = b.load(self.bias, channel, lanes)
+            bias = b.load(self.bias, at[1], lanes)
             value = b.binary(self.add, value, bias, lanes, self.y.dtype)
         if self.relu:
             zero = b.float_constant(0.0, "f32", lanes)
             kind = f"vector<{lanes}xf32>"
             positive = b.op(f"arith.cmpf ogt, {zero}, {value} : {kind}")
             value = b.op(f"arith.select {positive}, {zero}, {value} : vector<{lanes}xi1>, {kind}")
+        self.put(b, value, at, lanes, mask)
+
+    def put(
+        self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+    ) -> None:
+        """Store a vector, zeros in the lanes that do not exist."""
+        n, channel, row, column = at
         if mask is not None:
             kind = f"vector<{lanes}x{self.y.dtype}>"
             zero = b.constant("0.0" if self.y.dtype == "f32" else "0", self.y.dtype, lanes)
@@ -88,10 +94,30 @@ class BlockedStore:
         b.store(value, self.y, b.add(plane, b.mul(pixel, lanes)), lanes)
 
 
+class RequantizedStore(BlockedStore):
+    """A sink that requantizes sums with a bias and one scale to unsigned bytes and stores these."""
+
+    def __call__(
+        self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+    ) -> None:
+        assert self.bias is not None
+        kind = f"vector<{lanes}xf32>"
+        value = b.binary("arith.addi", value, b.load(self.bias, at[1], lanes), lanes, "i32")
+        value = b.op(f"arith.sitofp {value} : vector<{lanes}xi32> to {kind}")
+        value = b.binary("arith.mulf", value, b.float_constant(1e-4, "f32", lanes), lanes)
+        value = b.op(f"math.roundeven {value} : {kind}")
+        value = b.binary("arith.maximumf", value, b.float_constant(0.0, "f32", lanes), lanes)
+        value = b.binary("arith.minimumf", value, b.float_constant(255.0, "f32", lanes), lanes)
+        value = b.op(f"arith.fptosi {value} : {kind} to vector<{lanes}xi32>")
+        value = b.op(f"arith.trunci {value} : vector<{lanes}xi32> to vector<{lanes}xi8>")
+        self.put(b, value, at, lanes, mask)
+
+
 class CompiledConv:
     """A convolution with bias (and relu of floats), compiled; `values` binds dynamic sizes at each call.
 
-    Of integers the results are the sums with an int32 bias; padding holds `fill`, which the kernel reads from memory.
+    Of integers the results are the sums with an int32 bias, or bytes with `requantize`; padding holds `fill`, which the
+    kernel reads from memory.
 
     Attributes:
         kernel: the loaded code.
@@ -104,21 +130,25 @@ class CompiledConv:
         schedule: ConvSchedule | None = None,
         relu: bool = True,
         fill: int | None = None,
+        requantize: bool = False,
     ) -> None:
         self.problem, self.target, self.fill = problem, target, fill
+        self.requantize = requantize
         self.schedule = schedule or conv.heuristic(problem, target)
         self.schedule.check(problem, target)
         self.lanes = target.lanes(32)
         self.bytes = conv.scratch_bytes(problem, self.schedule, target)
         element, total = ("i8", "i32") if problem.is_integer else ("f32", "f32")
-        buffers = (element, element, total, element, total) + (("i8",) if self.bytes else ())
+        result = "i8" if requantize else total
+        buffers = (element, element, total, element, result) + (("i8",) if self.bytes else ())
         signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
         x, w, bias, filler, y = (signature.buffer(i) for i in range(5))
         oh, ow = _output(b, problem, sizes)
         relu = relu and not problem.is_integer
-        store = BlockedStore(y, bias, -(-problem.oc // self.lanes), oh, ow, relu)
+        kind = RequantizedStore if requantize else BlockedStore
+        store = kind(y, bias, -(-problem.oc // self.lanes), oh, ow, relu)
         emit_conv(
             b, problem, self.schedule, target, x, w, store, signature.begin, signature.end,
             sizes, signature.buffer(5) if self.bytes else None, None if fill is None else b.load(filler, 0),
@@ -141,7 +171,7 @@ class CompiledConv:
         h, w = (resolve(size, values) for size in (problem.h, problem.w))
         blocks = -(-problem.oc // self.lanes)
         shape = (len(x), blocks, problem.output(0, h), problem.output(1, w))
-        y = place((*shape, self.lanes), bias.dtype)
+        y = place((*shape, self.lanes), np.uint8 if self.requantize else bias.dtype)
         y[:] = 85 if problem.is_integer else np.nan
         packed = conv.pack(weight, problem, self.schedule, self.target)
         weights = place(packed.shape, packed.dtype)

@@ -238,9 +238,7 @@ def _counts_from_back(sizes: Sizes, bound: Dim) -> bool:
 
 def _may_be_minus_zero(bound: Dim) -> bool:
     """Whether a bound counts from the back by a size that may be 0, which counts from the front."""
-    return (
-        not isinstance(bound, int) and known_nonnegative(-bound) and not known_positive(-bound)
-    )
+    return not isinstance(bound, int) and known_nonnegative(-bound) and not known_positive(-bound)
 
 
 def _length_of_data(n: Dim, start: Dim, end: Dim, step: int) -> Dim:
