@@ -31,7 +31,7 @@ OUTLIERS = 1e-3
 JUMPS = frozenset(
     {"nn.floor", "nn.ceil", "nn.round", "nn.sign", "nn.mod", "nn.less", "nn.less_equal", "nn.greater",
      "nn.greater_equal", "nn.equal", "nn.cast", "nn.argmax", "nn.argmin", "nn.topk", "nn.nonzero", "nn.compress",
-     "nn.unique", "nn.hardmax", "nn.thresholded_relu", "nn.shrink", "nn.max_pool_with_indices"}
+     "nn.unique", "nn.hardmax", "nn.thresholded_relu", "nn.shrink", "nn.max_pool_with_indices", "nn.quantize"}
 )  # fmt: skip
 """Ops with results that a rounding of an operand can change by more than a rounding."""
 
