@@ -40,6 +40,7 @@ CLEAN_PASSES = ",".join(
 FINISH_PASSES = ",".join(
     (
         "nn-move-quantize",
+        "nn-fold-constants",
         "nn-lower-quantized",
         "nn-match-signs",
         "nn-expand-zero-points",

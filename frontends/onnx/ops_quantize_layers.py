@@ -102,7 +102,7 @@ def dynamic_quantize_lstm(node: NodeContext) -> list[Value]:
     x, step, zero = dynamically_quantized(node, node.input(0))
     products: list[Value] = []
     for i in range(directions):
-        w, scale, point = (_of_direction(c, node.input(j), i) for j in (1, 8, 9))
+        w, scale, point = (_of_direction(node, j, i) for j in (1, 8, 9))
         total = integer_matmul(node, (x, w), (zero, point))
         products.append(c.mul(c.cast(total, "f32"), c.mul(step, scale)))
     made = c.concat(products, 2)
@@ -128,8 +128,13 @@ def dynamic_quantize_lstm(node: NodeContext) -> list[Value]:
     return lstm.results
 
 
-def _of_direction(c: Composition, value: Value, direction: int) -> Value:
-    """The part of one direction; a vector of one element is a number."""
+def _of_direction(node: NodeContext, index: int, direction: int) -> Value:
+    """The part of an input for one direction; a vector of one element is a number."""
+    c, known = Composition(node), node.const(index)
+    if known is not None and direction < len(known):
+        part = known[direction]
+        return c.constant(part.reshape(()) if part.size == 1 else part)
+    value = node.input(index)
     if rank_of(value) == 1:
         return scalar_of(c, c.slice(value, 0, direction, direction + 1))
     part = c.squeeze(c.slice(value, 0, direction, direction + 1), 0)
@@ -148,7 +153,7 @@ def _recurrence(node: NodeContext, c: Composition, directions: int) -> Value:
     """The recurrence's weights as floats, [directions, 4·hidden, hidden]."""
     parts: list[Value] = []
     for i in range(directions):
-        r, scale, point = (_of_direction(c, node.input(j), i) for j in (2, 10, 11))
+        r, scale, point = (_of_direction(node, j, i) for j in (2, 10, 11))
         made = node.make(Dequantize, x=r, scale=scale, zero_point=point, axis=1, to="f32")
         parts.append(c.unsqueeze(c.transpose(made.y, (1, 0)), 0))
     return c.concat(parts, 0)
