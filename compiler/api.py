@@ -56,7 +56,7 @@ def compile(
     overridable: str | Sequence[str] = (),
     calibrate: Any = None,
     calibration_table: str | PathLike[str] | CalibrationTable | None = None,
-    observer: str = "entropy",
+    observer: str = "mse",
     keep_float: str | Sequence[str] = (),
     accuracy_budget: float | None = None,
     metric: Metric | None = None,

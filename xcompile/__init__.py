@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "CalibrationTable": "xcompile.compiler.quantize.table",
+    "Calibrator": "xcompile.compiler.calibration.calibrator",
     "compile": "xcompile.compiler.api",
     "CompiledModel": "xcompile.compiler.model",
     "CompileError": "xcompile.compiler.support.errors",
@@ -31,6 +33,8 @@ _MODULES = {"zoo": "xcompile.frontends.onnx.zoo"}
 """The modules it offers under names of their own."""
 
 __all__ = [
+    "CalibrationTable",
+    "Calibrator",
     "CompileError",
     "CompiledModel",
     "Executable",
@@ -46,9 +50,11 @@ __all__ = [
 if TYPE_CHECKING:
     import xcompile.frontends.onnx.zoo as zoo
     from xcompile.compiler.api import compile
+    from xcompile.compiler.calibration.calibrator import Calibrator
     from xcompile.compiler.diff.api import diff
     from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.profile import profile
+    from xcompile.compiler.quantize.table import CalibrationTable
     from xcompile.compiler.support.errors import CompileError
     from xcompile.compiler.target.registry import targets
     from xcompile.runtime.errors import RuntimeModelError

@@ -83,7 +83,7 @@ class Calibrator:
         calibrator = Calibrator("model.onnx")
         for image in images:
             calibrator.observe(image)
-        calibrator.table("entropy").save("model.json")
+        calibrator.table("mse").save("model.json")
 
     The model is compiled once, for this machine and in float32, behind the passes that clean it up, with every tensor
     that may be quantized as a result. Where the first size of all inputs is one symbol, the batch, samples of a batch
@@ -190,9 +190,7 @@ class Calibrator:
         self.samples += other.samples
         self.calls += other.calls
 
-    def table(
-        self, observer: str = "entropy", *, keep_float: Sequence[str] = ()
-    ) -> CalibrationTable:
+    def table(self, observer: str = "mse", *, keep_float: Sequence[str] = ()) -> CalibrationTable:
         """The calibration table of what has been observed.
 
         Args:

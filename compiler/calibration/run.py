@@ -24,7 +24,7 @@ def calibrate_model(
     model: "str | PathLike[str] | bytes | onnx.ModelProto",
     source: Any,
     *,
-    observer: str = "entropy",
+    observer: str = "mse",
     keep_float: Sequence[str] = (),
     preprocessing: str = "",
     state: Path | None = None,

@@ -53,7 +53,7 @@ def compile_command(
     calibration_table: options.CalibrationTable = None,
     observer: Annotated[
         str, typer.Option(help="min-max, percentile, percentile:99.9, entropy or mse.")
-    ] = "entropy",
+    ] = "mse",
     preprocess: Annotated[
         str,
         typer.Option(

@@ -34,6 +34,12 @@ KEPT_IN_FLOAT = "KeptInFloat"
 _MOVES = MOVEMENT | {"nn.max_pool", "nn.concat"}
 """Ops whose result consists of numbers of their first operand, or of operands like it."""
 
+_WHOLE = {
+    "nn.fused_attention": "attention is computed as a whole, in floating point",
+    **dict.fromkeys(("nn.rnn", "nn.gru", "nn.lstm"), "recurrent layers are in floating point"),
+}
+"""Ops with products inside that stay as they are, and why."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -99,6 +105,8 @@ class _Planner:
             self._order.update(dict.fromkeys(op.results, len(self._order)))
             if isinstance(op, Conv | MatMul | ConvTranspose):
                 self._visit_product(op)
+            elif op.NAME in _WHOLE:
+                self._plan.floats[op] = self._kept(op) or _WHOLE[op.NAME]
         for op in ops:
             self._visit_join(op)
         chosen = sorted(self._chosen, key=lambda v: (self._order.get(v, -1), self._names[v]))

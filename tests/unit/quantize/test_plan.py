@@ -90,6 +90,14 @@ def test_averages_of_float_ops_stay_as_they_are() -> None:
             "a weight is NaN or infinite",
         ),
         (
+            lambda n: n(
+                "MatMul",
+                n("Softmax", n("MatMul", "x", n("Transpose", "x", perm=[0, 1, 3, 2]))),
+                "x",
+            ),
+            "attention is computed as a whole, in floating point",
+        ),
+        (
             lambda n: n("ConvTranspose", "x", n.weight(3, 2, 1, 1)),
             "transposed convolutions of integers are not available",
         ),
