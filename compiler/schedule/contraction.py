@@ -35,6 +35,7 @@ from xcompile.compiler.schedule.contraction_problem import (
     registers,
     scratch_bytes,
 )
+from xcompile.compiler.schedule.products import ProductForm
 from xcompile.compiler.schedule.schedule import (
     LONGEST_SUM,
     UNITS_A_CORE,
@@ -147,24 +148,28 @@ def _register_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[
 
 def _integer_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[int, int]:
     """As `_register_tile`, for instructions that take groups along k; rows are as even as their number allows."""
-    lanes, available = target.lanes(problem.bits), target.vector_registers
+    lanes = target.lanes(problem.bits)
     widest = max(1, ceil(problem.n / lanes)) if isinstance(problem.n, int) else 8
     if isinstance(problem.m, int) and problem.m <= 4:
         rows = max(1, problem.m)
         form = problem.form(target, rows)
         most = min(8 if problem.constant_b else 4, widest)
-        return rows, max(v for v in range(1, most + 1) if form.registers(rows, v) <= available)
+        return rows, max(v for v in range(1, most + 1) if _fits(form, rows, v, target))
     pairs = problem.form(target, 2).rows
     vectors = min(widest, 2)
     rows = max(
-        r
-        for r in range(pairs, 16, pairs)
-        if problem.form(target, r).registers(r, vectors) <= available
+        r for r in range(pairs, 16, pairs) if _fits(problem.form(target, r), r, vectors, target)
     )
     if isinstance(problem.m, int):
         even = ceil(problem.m / ceil(problem.m / rows))
         rows = ceil(even / pairs) * pairs
     return rows, vectors
+
+
+def _fits(form: ProductForm, rows: int, vectors: int, target: TargetNumbers) -> bool:
+    """Whether registers hold a tile, with an element of A for each row where it is not read from memory."""
+    others = 0 if target.memory_operands else rows // form.rows - 1
+    return form.registers(rows, vectors) + others <= target.vector_registers
 
 
 def _blocks(
@@ -182,7 +187,9 @@ def _blocks(
         b = "direct"
     unroll = 4 if rows > 1 else 8
     if problem.operands:
-        unroll = 1 if form.instruction == "pairs" else 2  # more are moved ahead by LLVM, and spill
+        unroll = (
+            1 if form.instruction in ("pairs", "smull") else 2
+        )  # more are moved ahead by LLVM, and spill
     k_block = max(64, target.l1d * 3 // 4 // (width * size) // 32 * 32)
     if few_rows and b == "packed":
         widened_symbol = packs_left(problem, form) and isinstance(problem.k, str)

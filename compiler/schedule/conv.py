@@ -187,10 +187,12 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
 def _unroll(problem: ConvProblem, units: int, form: ProductForm) -> int:
     """Units in a pass of the innermost loop.
 
-    Two where products are added by an instruction of their own: LLVM adds those of many units to each other before
-    they reach the sums, and runs out of registers.
+    One or two where products are added by an instruction of their own: LLVM adds those of many units to each other
+    before they reach the sums, and runs out of registers.
     """
-    if form.instruction in ("pairs", "smull"):
+    if form.instruction == "smull":
+        return 1
+    if form.instruction == "pairs":
         return gcd(units, 2)
     return units if problem.is_plain else min(units, 8)
 

@@ -17,6 +17,7 @@ from xcompile.compiler.codegen.cpu.isa import INSTRUCTIONS, Instruction, vpdpbus
 from xcompile.compiler.schedule import contraction, conv
 from xcompile.compiler.schedule.contraction import ContractionProblem
 from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 
@@ -97,6 +98,31 @@ def test_convolutions_are_exact(target: Target) -> None:
 @pytest.mark.parametrize("target", TIERS)
 def test_200_convolutions_are_exact(target: Target, begin: int) -> None:
     check_convolutions(target, range(begin, begin + 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "instructions"),
+    [
+        ("arm-neon", {"smull", "sadalp"}),
+        ("arm-dotprod", {"sdot"}),
+        ("arm-i8mm", {"sdot", "smmla"}),
+    ],
+)
+def test_inner_loops_are_the_instructions_and_spill_nothing(
+    name: str, instructions: set[str]
+) -> None:
+    target = targets()[name]
+    window = Window((3, 3), pads=(1, 1, 1, 1))
+    images = ConvProblem(1, 128, 28, 28, 128, window, dtype="i8", weights="i8")
+    matrices = ContractionProblem(
+        512, 512, 512, constant_b=True, dtype="i32", operands=("i8", "i8")
+    )
+    kernels = [CompiledConv(images, target).kernel, CompiledContraction(matrices, target).kernel]
+    found = set(
+        re.findall(r"\t(smull|sadalp|sdot|smmla)2?\t", " ".join(k.listing for k in kernels))
+    )
+    assert found == instructions
+    assert [(kernel.stack_stores, kernel.calls) for kernel in kernels] == [(0, []), (0, [])]
 
 
 def check_contractions(target: Target, numbers: range) -> None:
