@@ -1,6 +1,6 @@
 """Cross-layer equalization: channels between two convolutions get ranges that are alike.
 
-A factor for each channel is taken from one convolution and given to the next; a ReLU between them lets it pass. What
+A factor for each channel is taken from one convolution and given to the next; ReLUs and pools between let it pass. What
 the model computes stays the same up to rounding, and one scale for the whole tensor serves its channels better. After
 Nagel et al., Data-Free Quantization through Weight Equalization and Bias Correction, 2019.
 """
@@ -16,7 +16,8 @@ from xcompile.compiler.ir.rewrite import has_one_use, maker
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv
-from xcompile.dialects.nn.unary import Relu
+from xcompile.dialects.nn.pool import AveragePool, MaxPool
+from xcompile.dialects.nn.unary import LeakyRelu, Relu
 
 _SWEEPS = 20
 _CLOSE = 0.01
@@ -112,9 +113,9 @@ def _weights(module: Module, conv: Conv) -> _Weights | None:
 
 
 def _convolution_before(x: Value) -> Conv | None:
-    """The convolution whose result a value is, behind a ReLU or not, with no other users."""
+    """The convolution whose result a value is, behind ReLUs and pools or not, with no other users."""
     op = maker(x)
-    if isinstance(op, Relu) and has_one_use(x):
+    while isinstance(op, Relu | LeakyRelu | MaxPool | AveragePool) and has_one_use(x):
         x = op.x
         op = maker(x)
     return op if isinstance(op, Conv) and has_one_use(x) else None

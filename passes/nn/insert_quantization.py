@@ -9,9 +9,9 @@ import numpy as np
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value
+from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
-from xcompile.compiler.ir.rewrite import RewriteStats
+from xcompile.compiler.ir.rewrite import RewriteStats, users
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import (
     KEPT_IN_FLOAT,
@@ -23,8 +23,10 @@ from xcompile.compiler.quantize.plan import (
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
 from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.binary import Add
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
 
 _QUANTIZED = "Quantized"
@@ -167,6 +169,8 @@ class _Insertion:
             made = type(op).create(**fields)
         self._tell(made, _QUANTIZED)
         self._stats.changed.append(made.operation)
+        if isinstance(op, MatMul) and self._correct:
+            self._correct_addend(op, product, integers, scales)
         op.y.replace_all_uses_with(made.y)
         self._module.graveyard.bury(op.operation, InsertQuantization.NAME)
 
@@ -180,6 +184,26 @@ class _Insertion:
         )
         self._stats.changed.append(made.operation)
         return made.y
+
+    def _correct_addend(
+        self, matmul: MatMul, product: Product, integers: np.ndarray, scales: np.ndarray
+    ) -> None:
+        """Take the mean error of the weights from the constant that is added behind a matrix product."""
+        seen = self._table.tensors[self._names[product.x]]
+        readers = users(matmul.y)
+        add = view(readers[0]) if len(readers) == 1 else None
+        if not isinstance(add, Add) or len(seen.means) != product.weights.shape[1]:
+            return
+        place = 1 if add.a == matmul.y else 0
+        given = const_of(add.operands[place])
+        if given is None or given.dims != (product.weights.shape[0],):
+            return
+        error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)
+        bias = given.array(self._module.weights) - error
+        if np.isfinite(bias).all():
+            with ir.InsertionPoint(add.operation), add.location:
+                add.operation.operands[place] = self._constant(bias.astype(np.float32))
+            self._stats.changed.append(add.operation)
 
     def _bias(
         self, conv: Conv, product: Product, integers: np.ndarray, scales: np.ndarray
