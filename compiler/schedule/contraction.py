@@ -152,14 +152,17 @@ def _integer_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[i
     widest = max(1, ceil(problem.n / lanes)) if isinstance(problem.n, int) else 8
     if isinstance(problem.m, int) and problem.m <= 4:
         rows = max(1, problem.m)
-        form = problem.form(target, rows)
-        most = min(8 if problem.constant_b else 4, widest)
+        wide = problem.constant_b and (rows == 1 or target.memory_operands)
+        form, most = problem.form(target, rows), min(8 if wide else 4, widest)
         return rows, max(v for v in range(1, most + 1) if _fits(form, rows, v, target))
     pairs = problem.form(target, 2).rows
-    vectors = min(widest, 2)
-    rows = max(
-        r for r in range(pairs, 16, pairs) if _fits(problem.form(target, r), r, vectors, target)
-    )
+    fitting = [
+        (r, v)
+        for v in ((1, 2) if target.memory_operands else (1, 2, 4))
+        for r in range(pairs, 16, pairs)
+        if v <= widest and _fits(problem.form(target, r), r, v, target)
+    ]
+    rows, vectors = min(fitting, key=lambda tile: (tile[0] + tile[1] * pairs) / (tile[0] * tile[1]))
     if isinstance(problem.m, int):
         even = ceil(problem.m / ceil(problem.m / rows))
         rows = ceil(even / pairs) * pairs
@@ -203,7 +206,8 @@ def _blocks(
         step = unroll * form.group
         k_block = ceil(problem.k / parts / step) * step
     depth = min(problem.k, k_block) if isinstance(problem.k, int) else k_block
-    m_block = max(1, target.l2 // 2 // (max(1, depth) * size) // rows) * rows
+    row_bytes = max(1, depth) * (2 if form.widens_left else size)
+    m_block = max(1, target.l2 // 2 // row_bytes // rows) * rows
     m_block = min(m_block, ceil(512 / rows) * rows)
     if isinstance(problem.m, int):
         m_block = min(m_block, ceil(max(1, problem.m) / rows) * rows)

@@ -207,6 +207,17 @@ class Builder:
             f"{buffer.type}, vector<{lanes}xi1>, {kind} into {kind}"
         )
 
+    def load_unaligned(self, buffer: Buffer, at: Index, dtype: str) -> Value:
+        """A scalar of another type from the bytes at `at` of a buffer of bytes, at any address."""
+        place = self.op(
+            f"memref.view {buffer.name}[{self.index(at)}][{self.index(_VIEW)}] : {buffer.type} to memref<?x{dtype}>"
+        )
+        kind = vector_type(1, dtype)
+        one = self.op(
+            f"vector.load {place}[{self.index(0)}] {{alignment = 1 : i64}} : memref<?x{dtype}>, {kind}"
+        )
+        return self.op(f"vector.extract {one}[0] : {dtype} from {kind}")
+
     def store(
         self, value: Value, buffer: Buffer, at: Index, lanes: int = 0, mask: Value | None = None
     ) -> None:

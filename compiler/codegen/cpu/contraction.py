@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.contraction_parts import Block, Panel, Tile
 from xcompile.compiler.codegen.cpu.dot import dot_products
-from xcompile.compiler.codegen.cpu.left_rows import BlockRows, LeftRows
+from xcompile.compiler.codegen.cpu.left_rows import LeftRows
 from xcompile.compiler.codegen.cpu.panels import Panels
 from xcompile.compiler.codegen.cpu.products import Products, finish_tile, products_of
 from xcompile.compiler.codegen.cpu.register_tile import TileColumns, sum_products
@@ -64,65 +65,6 @@ def emit_contraction(
             emitter.dot_unit(unit, left_offset, right_offset)
         else:
             emitter.tile_unit(unit, left_offset, right_offset)
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Rows of C and a part of k.
-
-    Attributes:
-        batch: the index along the batch.
-        left: the rows of A.
-        row: the first row.
-        rows: how many rows.
-        low: the first unit of k.
-        high: the unit after the last.
-    """
-
-    batch: Sequence[Index]
-    left: BlockRows
-    row: Index
-    rows: Index
-    low: Index
-    high: Index
-
-
-@dataclass(frozen=True)
-class _Panel:
-    """Columns of C and the panel of B that belongs to them.
-
-    Attributes:
-        source: the memory.
-        base: element at k = 0.
-        stride: elements from one unit of k to the next.
-        column: the first column in C.
-        slot: the first column in the partial sums.
-        masks: one for each vector of columns: a mask, or None when all lanes exist.
-    """
-
-    source: Buffer
-    base: Index
-    stride: Index
-    column: Index
-    slot: Index
-    masks: tuple[Value | None, ...]
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Rows of a block.
-
-    Attributes:
-        row: the first row in C.
-        slot: element of the partial sums of the first row and column.
-        rows: how many rows are computed; those at `present` and later are copies of the last one.
-        present: how many rows exist.
-    """
-
-    row: Index
-    slot: Index
-    rows: int
-    present: Index
 
 
 @dataclass(frozen=True)
@@ -233,14 +175,12 @@ class _Contraction:
                 high = units
 
             lefts = self.rows.at(left, first_row, rows, low, high)
-            block = _Block(batch, lefts, first_row, rows, low, high)
+            block = Block(batch, lefts, first_row, rows, low, high)
 
-            def panel(
-                column: Index, masks: tuple[Value | None, ...], block: _Block = block
-            ) -> None:
+            def panel(column: Index, masks: tuple[Value | None, ...], block: Block = block) -> None:
                 at = b.add(first_column, column)
                 source, base, stride = self.panels.at(right, at, block.low, block.high)
-                self._rows(block, _Panel(source, base, stride, at, column, masks))
+                self._rows(block, Panel(source, base, stride, at, column, masks))
 
             self._panels(columns, panel)
 
@@ -284,13 +224,13 @@ class _Contraction:
                 ]
             body(whole, tuple(masks))
 
-    def _rows(self, block: _Block, panel: _Panel) -> None:
+    def _rows(self, block: Block, panel: Panel) -> None:
         """All tiles of a panel: whole ones in a loop, then one with what is left."""
         b, count = self.b, self.schedule.rows
 
         def tile(row: Index, computed: int, present: Index) -> None:
             slot = b.add(b.mul(row, self.schedule.n_block), panel.slot)
-            self._tile(block, panel, _Tile(b.add(block.row, row), slot, computed, present))
+            self._tile(block, panel, Tile(b.add(block.row, row), slot, computed, present))
 
         whole = b.mul(b.div(block.rows, count), count)
         if whole != 0:
@@ -303,7 +243,7 @@ class _Contraction:
             pairs = self.products.form.rows
             tile(whole, -(-rest // pairs) * pairs if isinstance(rest, int) else count, rest)
 
-    def _tile(self, block: _Block, panel: _Panel, tile: _Tile) -> None:
+    def _tile(self, block: Block, panel: Panel, tile: Tile) -> None:
         """Sum up a part of k, add what waits, then go to the sink or to the partial sums."""
         b, vectors, low, high = self.b, len(panel.masks), block.low, block.high
         zero = b.zero(self.problem.dtype, self.lanes)

@@ -171,14 +171,16 @@ class IntegerProducts:
         present: Index | None = None,
     ) -> Value:
         group, element = self.form.group, f"i{self._left_bits}"
-        mask = None if present is None else b.tail_mask(present, group)
-        units = [b.load(buffer, at, group, mask) for at in places]
-        if len(units) == 2:
-            return shuffle(b, units[0], units[1], group, range(2 * group), element)
-        # One scalar that is broadcast: a load of its own on every target.
         bits = group * self._left_bits
-        word = b.op(f"vector.bitcast {units[0]} : vector<{group}x{element}> to vector<1xi{bits}>")
-        scalar = b.op(f"vector.extract {word}[0] : i{bits} from vector<1xi{bits}>")
+        mask = None if present is None else b.tail_mask(present, group)
+        if len(places) == 2:
+            units = [b.load(buffer, at, group, mask) for at in places]
+            return shuffle(b, units[0], units[1], group, range(2 * group), element)
+        if mask is None and element == "i8":
+            scalar = b.load_unaligned(buffer, places[0], f"i{bits}")
+        else:
+            unit = b.load(buffer, places[0], group, mask)
+            scalar = b.op(f"llvm.bitcast {unit} : vector<{group}x{element}> to i{bits}")
         wide = b.broadcast(scalar, f"i{bits}", lanes)
         kind = vector_type(group * lanes, element)
         return b.op(f"vector.bitcast {wide} : {vector_type(lanes, f'i{bits}')} to {kind}")
