@@ -9,6 +9,7 @@ CLEAN_PASSES = ",".join(
         "nn-fold-constants",
         "nn-canonicalize",
         "cse",
+        "nn-sink-transposes",
         "nn-decompose-einsum",
         "nn-fuse-gelu",
         "nn-fuse-hard-swish",

@@ -40,6 +40,7 @@ PASSES = {
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
     "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
+    "nn-sink-transposes": "xcompile.passes.nn.sink_transposes:SinkTransposes",
     "nn-split-reduction": "xcompile.passes.nn.split_reduction:SplitReduction",
     "nn-widen-integer-products": "xcompile.passes.nn.widen_integer_products:WidenIntegerProducts",
 }

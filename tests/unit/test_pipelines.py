@@ -20,7 +20,8 @@ assert _passes.PASSES  # importing them registers them
 
 GOLDEN = {
     "cpu": """
-        nn-fold-constants nn-canonicalize cse nn-decompose-einsum nn-fuse-gelu nn-fuse-hard-swish nn-fuse-softmax
+        nn-fold-constants nn-canonicalize cse nn-sink-transposes nn-decompose-einsum nn-fuse-gelu nn-fuse-hard-swish
+        nn-fuse-softmax
         nn-decompose-attention nn-fuse-attention nn-fuse-layer-norm nn-fuse-rms-norm nn-fuse-pad
         nn-fuse-channel-shuffle nn-pool-to-mean nn-conv-bias
         nn-fold-batch-norm fixpoint{max=4}(nn-conv-bias,nn-fold-scale) nn-decompose-batch-norm

@@ -203,7 +203,7 @@ class Values:
             ):
                 continue
             offset: Dim = 0
-            for value in launch.inputs:
+            for value in map(self.base, launch.inputs):
                 self._inside[value] = (result, offset)
                 offset = offset + self.bytes_of(value)
             joined.add(launch)
@@ -211,16 +211,17 @@ class Values:
             self.ops[block] = [op for op in ops if op not in joined]
 
     def _are_neighbours(self, launch: Launch, axis: int, movable: Set[Value]) -> bool:
-        """Whether the operands can lie next to each other in the result, and nowhere else."""
-        shape, inputs = self._shapes[launch.results[0]], list(launch.inputs)
+        """Whether the operands (or what they view) can lie next to each other in the result, and nowhere else."""
+        shape, inputs = self._shapes[launch.results[0]], [self.base(v) for v in launch.inputs]
         here = launch.operation.block
         free = all(
             v in movable and v not in self._inside and ir.OpResult(v).owner.operation.block == here
             for v in inputs
         ) and len(set(inputs)) == len(inputs)
         block = block_of(launch.results[0].type)
-        whole = not block or all(self._shapes[v][1] % block == 0 for v in inputs[:-1])
-        return free and whole and all(d == 1 for d in shape[: axis % len(shape)])
+        whole = not block or all(self._shapes[v][1] % block == 0 for v in launch.inputs[:-1])
+        alike = all(block_of(v.type) == block for v in inputs)
+        return free and whole and alike and all(d == 1 for d in shape[: axis % len(shape)])
 
     def whole(self, value: Value) -> tuple[Value, Dim]:
         """The value that owns the memory, and the byte where `value` starts in it."""
