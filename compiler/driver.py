@@ -40,9 +40,9 @@ from xcompile.compiler.support.options import (
 from xcompile.compiler.support.trace import TRACE
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
-from xcompile.dialects.nn.base import dtype_of
+from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.shapes import refine_types
-from xcompile.runtime.abi import ALIGNMENT, Default, Manifest, TensorSpec
+from xcompile.runtime.abi import ALIGNMENT, DTYPE_CODES, Default, Manifest, TensorSpec
 from xcompile.runtime.errors import shorten
 
 assert _passes.PASSES
@@ -138,11 +138,19 @@ def finish(
     return replace(artifact, objects=objects)
 
 
+def _spec(name: str, dtype: str, shape: Shape) -> TensorSpec:
+    if dtype not in DTYPE_CODES:
+        raise CompileError(
+            "XC1012", f"'{name}' has the data type {dtype}, which no compiled model has"
+        )
+    return TensorSpec(name, dtype, tuple(str(d) for d in shape))
+
+
 def input_specs(module: Module) -> list[TensorSpec]:
     """Name, dtype and sizes of each input of a model."""
     arguments = module.main.regions[0].blocks[0].arguments
     return [
-        TensorSpec(name, DTYPES[dtype_of(a)].name, tuple(str(d) for d in shape))
+        _spec(name, DTYPES[dtype_of(a)].name, shape)
         for name, a, shape in zip(
             module.input_names(), arguments, module.input_shapes(), strict=True
         )
@@ -189,7 +197,7 @@ def _artifact(
     program, (inputs, dtypes) = built.program, signature
     weights, defaults = _with_defaults(module, built.weights)
     outputs = [
-        TensorSpec(name, dtype, tuple(str(d) for d in shape))
+        _spec(name, dtype, shape)
         for name, dtype, shape in zip(module.output_names(), dtypes, program.outputs, strict=True)
     ]
     manifest = Manifest(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
-from xcompile.compiler.support.dims import Dim, known_positive, minimum, product
+from xcompile.compiler.support.dims import Dim, known_nonnegative, known_positive, minimum, product
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
 from xcompile.dialects.nn.numeric import to_integer
 from xcompile.dialects.nn.reshape import known_elements
@@ -35,6 +35,14 @@ def _require_elements(sizes: Sizes, size: Dim, indices: Shape, axis: int) -> Non
     if not known_positive(size):
         missing = (1 - minimum(size, 1)) * minimum(product(indices), 1)
         sizes.equal(missing, 0, f"axis {axis} of size {size} is indexed and must not be empty")
+
+
+def require_within(sizes: Sizes, shape: Shape, indices: Shape, axis: int) -> None:
+    """A check that an operand reaches as far as its indices along all axes but the indexed one."""
+    for i, (have, size) in enumerate(zip(shape, indices, strict=True)):
+        if i != axis and not known_nonnegative(have - size):
+            what = f"axis {i} has {size} indices for {have} elements"
+            sizes.equal(minimum(have - size, 0), 0, what)
 
 
 class Indexed(NnOp):
@@ -86,8 +94,10 @@ class GatherElements(Indexed):
         axis = axis_of(self, self.axis, rank_of(self.x))
         if rank_of(self.x) != rank_of(self.indices):
             raise self.error("XC2003", "the operand and the indices differ in rank")
-        _require_elements(sizes, sizes.shape(self.x)[axis], sizes.shape(self.indices), axis)
-        return [sizes.shape(self.indices)]
+        shape, indices = sizes.shape(self.x), sizes.shape(self.indices)
+        _require_elements(sizes, shape[axis], indices, axis)
+        require_within(sizes, shape, indices, axis)
+        return [indices]
 
     def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
         at: list[np.ndarray] = [*np.indices(indices.shape, sparse=True)]
@@ -155,7 +165,12 @@ class OneHot(NnOp):
     def dtypes(self) -> Sequence[str]:
         return [dtype_of(self.values)]
 
+    def verify(self) -> None:
+        if rank_of(self.values) != 1:
+            raise self.error("XC2003", f"the values have {rank_of(self.values)} axes, not 1")
+
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
+        sizes.equal(sizes.shape(self.values)[0], 2, "the number of values")
         shape = list(sizes.shape(self.indices))
         depth = sizes.define(known_elements(self, sizes, self.depth)[0], "one_hot")
         shape.insert(axis_of(self, self.axis, len(shape) + 1), depth)

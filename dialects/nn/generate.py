@@ -99,7 +99,9 @@ class Trilu(NnOp):
     def reference(self, x: np.ndarray, k: np.ndarray | None) -> np.ndarray:
         rows, columns = x.shape[-2:]
         diagonal = 0 if k is None else int(k.reshape(()))
-        row, column = np.indices((rows, columns))
+        if x.size == 0:
+            return x
+        row, column = np.arange(rows)[:, None], np.arange(columns)
         keep = column - row >= diagonal if self.upper else column - row <= diagonal
         return np.where(keep, x, np.zeros((), x.dtype))
 

@@ -88,6 +88,8 @@ class Reshape(DataMovement):
             sizes.equal(minimum(size, -1), -1, f"size {axis} of a shape is less than -1")
             copied = before[axis] if axis < len(before) and not self.allow_zero else 0
             is_zero = 1 - minimum(maximum(size, -size), 1)
+            if axis >= len(before) and not self.allow_zero:
+                sizes.equal(is_zero, 0, f"size 0 at axis {axis} copies an axis that is not there")
             free.append(minimum(maximum(-size, 0), 1))
             fixed.append(sizes.define(maximum(size, 0) + is_zero * copied, "reshape"))
         several = maximum(sum(free, start=0), 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Operand, Result
 from xcompile.dialects.nn.base import NnOp, Shape, Sizes, axis_of, dtype_of, nn, rank_of
-from xcompile.dialects.nn.gather import checked
+from xcompile.dialects.nn.gather import checked, require_within
 from xcompile.dialects.nn.numeric import rounded, widen
 
 _REDUCTIONS: dict[str, Callable[..., None]] = {
@@ -64,11 +64,12 @@ class ScatterElements(Scatter):
 
     def infer(self, sizes: Sizes) -> Sequence[Shape]:
         shape, indices, updates = (sizes.shape(v) for v in (self.x, self.indices, self.updates))
-        axis_of(self, self.axis, len(shape))
+        axis = axis_of(self, self.axis, len(shape))
         if not len(shape) == len(indices) == len(updates):
             raise self.error("XC2003", "operand, indices and updates differ in rank")
         for a, b in zip(indices, updates, strict=True):
             sizes.equal(a, b, "sizes of indices and updates")
+        require_within(sizes, shape, indices, axis)
         return [shape]
 
     def reference(self, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:

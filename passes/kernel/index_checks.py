@@ -24,6 +24,7 @@ from xcompile.dialects.nn.composer import Composer
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.counted import FindUnique, Leading, NonZero
 from xcompile.dialects.nn.gather import Gather, GatherElements, GatherND, ReverseSequence
+from xcompile.dialects.nn.generate import CumProd, CumSum, Cumulative
 from xcompile.dialects.nn.kinds import VIEWS
 from xcompile.dialects.nn.pool import MaxUnpool
 from xcompile.dialects.nn.reduce import ArgExtreme, ReduceMax
@@ -34,8 +35,22 @@ from xcompile.dialects.nn.sizes import Range
 from xcompile.dialects.nn.topk import TopK
 
 Indexing = (
-    Gather | GatherElements | GatherND | ScatterElements | ScatterND | MaxUnpool | ReverseSequence
+    Gather
+    | GatherElements
+    | GatherND
+    | ScatterElements
+    | ScatterND
+    | MaxUnpool
+    | ReverseSequence
+    | Cumulative
 )
+
+_WHAT: dict[type[NnOp], str] = {
+    ReverseSequence: "a length",
+    CumSum: "the axis",
+    CumProd: "the axis",
+}
+"""What the numbers of an op are that are no indices of elements."""
 
 FAR = 1 << 48
 """More elements than any axis has."""
@@ -101,6 +116,8 @@ class IndexChecks:
         shape = self._analysis.shape(op.x)
         if isinstance(op, MaxUnpool):
             return _Use(op, self._source(op.indices), (product(op.natural(shape)),), from_zero=True)
+        if isinstance(op, Cumulative):
+            return _Use(op, self._source(op.axis), (len(shape),))
         if isinstance(op, ReverseSequence):
             lengths, steps = self._source(op.lengths), shape[op.time_axis]
             return _Use(op, lengths, (steps + 1,), from_zero=True)
@@ -181,7 +198,7 @@ class IndexChecks:
         in_main: bool,
     ) -> None:
         node = describe(use.op.location)
-        what = "a length" if isinstance(use.op, ReverseSequence) else "an index"
+        what = _WHAT.get(type(use.op), "an index")
         text = f"{what} of node '{node}' is out of range" if node else f"{what} is out of range"
         for size, reach in zip(use.sizes, reaches, strict=True):
             spare = size - 1 - reach

@@ -54,6 +54,9 @@ def _size_operands(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
 
 
 def _widen_attributes(node: onnx.NodeProto) -> None:
+    if node.op_type == "ConstantOfShape" and not node.attribute:
+        zero = numpy_helper.from_array(np.zeros(1, np.float64))
+        node.attribute.append(onnx.helper.make_attribute("value", zero))
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
             _widen(attribute.t)

@@ -79,6 +79,18 @@ def test_a_shape_that_does_not_fit_is_an_error_of_the_run(shape):
         run([X, i64(*shape)])
 
 
+def test_a_size_of_zero_that_copies_no_axis_is_an_error_of_the_run():
+    run = _compiled(
+        "Reshape3", lambda: one_node("Reshape", [("x", FLOAT, ["n"]), ("s", INT64, [2])], 2)
+    )
+    x = np.zeros(0, np.float32)
+    assert run([x, i64(0, 3)])["y0"].shape == (0, 3)
+    with pytest.raises(
+        RuntimeModelError, match="size 0 at axis 1 copies an axis that is not there"
+    ):
+        run([x, i64(3, 0)])
+
+
 def test_squeeze_without_axes_wants_a_size_of_one_stated():
     """The rank of the result is part of the compiled model."""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -256,3 +256,46 @@ def test_an_index_of_a_size_that_is_read_is_checked():
         assert made(x, sizes, i64(index)).shape == (sizes[index],)
     for index in (3, -4, 2**62, -(2**62), GREATEST):
         refused(made, x, sizes, i64(index))
+
+
+@pytest.mark.parametrize("op", ["CumSum", "CumProd"])
+def test_the_axis_of_running_sums_is_one_that_exists(op):
+    along = node(op, ["x", "a"], ["y"], name="X")
+    made = compiled([along], {"x": [5, 4], "a": []}, dtypes={"a": INT64}, opset=26)
+    function = np.cumsum if op == "CumSum" else np.cumprod
+    for axis in (-2, -1, 0, 1):
+        np.testing.assert_allclose(made(X, np.array(axis)), function(X, axis), rtol=1e-6)
+    for axis in (-3, 2, GREATEST, LEAST):
+        with pytest.raises(
+            xcompile.RuntimeModelError, match="the axis of node 'X' is out of range"
+        ):
+            made(X, np.array(axis))
+
+
+@pytest.mark.parametrize("op", ["GatherElements", "ScatterElements"])
+def test_an_operand_reaches_as_far_as_its_indices(op):
+    """Along the other axes an element stays where its index is."""
+    names = ["x", "i", "u"][: 2 if op == "GatherElements" else 3]
+    made = compiled(
+        [node(op, names, ["y"], name="X", axis=0)],
+        {n: ["N", "M"] if n == "x" else ["K", "L"] for n in names},
+        dtypes={"i": INT64},
+    )
+    indices = np.zeros((1, 4), np.int64)
+    arrays = [X, indices, indices.astype(np.float32)][: len(names)]
+    assert made(*arrays).shape == ((1, 4) if op == "GatherElements" else (5, 4))
+    with pytest.raises(xcompile.RuntimeModelError, match="axis 1 has L indices for M elements"):
+        made(X[:, :3], *arrays[1:])
+
+
+def test_one_hot_has_two_values():
+    hot = node("OneHot", ["i", "d", "v"], ["y"], name="X")
+    sizes = {"i": [3], "d": [], "v": ["N"]}
+    made = compiled([hot], sizes, dtypes={"i": INT64, "d": INT64})
+    places, depth = i64(0, 2, 1), np.array(3)
+    values = np.array([0, 1, 2], np.float32)
+    np.testing.assert_array_equal(made(places, depth, values[:2]), np.eye(3)[[0, 2, 1]])
+    with pytest.raises(xcompile.RuntimeModelError, match="the number of values"):
+        made(places, depth, values)
+    with pytest.raises(xcompile.CompileError, match="XC2003 the values have 2 axes"):
+        compiled([hot], {**sizes, "v": [2, 7]}, dtypes={"i": INT64, "d": INT64})

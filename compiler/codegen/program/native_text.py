@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xcompile.compiler.support.errors import CompileError
 
+_MOST_IN_TEXT = (1 << 31) - 1
+"""The largest offset that an address computation takes as a number of its own."""
+
 
 class Writer:
     """Writes one llvm.func body.
@@ -40,6 +43,8 @@ class Writer:
         """The address `base + byte_offset`."""
         if byte_offset == 0:
             return base
+        if isinstance(byte_offset, int) and byte_offset > _MOST_IN_TEXT:
+            byte_offset = self.constant(byte_offset)
         if isinstance(byte_offset, int):
             return self.op(
                 f"llvm.getelementptr {base}[{byte_offset}] : (!llvm.ptr) -> !llvm.ptr, i8"

@@ -3,6 +3,7 @@
 import re
 
 from xcompile.compiler.codegen.program.host_entry import STEPS_A_FUNCTION, entry_text
+from xcompile.compiler.codegen.program.native_text import Writer
 from xcompile.compiler.codegen.program.program import Launch, Place, Program
 
 
@@ -34,3 +35,11 @@ def test_many_launches_are_functions_of_bounded_length_called_in_order():
     launched = [task for part in found["m_run"] for task in found[part]]
     assert launched == [f"k{i}" for i in range(count)]
     assert max(len(found[part]) for part in found["m_run"]) == STEPS_A_FUNCTION
+
+
+def test_an_offset_of_2_gib_and_more_is_a_constant_of_64_bits():
+    writer = Writer()
+    writer.at("%arena", 2**31 - 1)
+    writer.at("%arena", 2**31)
+    assert writer.lines[0].endswith("%arena[2147483647] : (!llvm.ptr) -> !llvm.ptr, i8")
+    assert writer.lines[1].endswith("%arena[%c0] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
