@@ -43,6 +43,7 @@ FINISH_PASSES = ",".join(
         "nn-move-quantize",
         "nn-fold-constants",
         "nn-lower-quantized",
+        "nn-fuse-pad",
         "nn-match-signs",
         "nn-expand-zero-points",
         "nn-widen-integer-products",

@@ -90,9 +90,9 @@ def dynamically_quantized(node: NodeContext, x: Value) -> tuple[Value, Value, Va
 # -- integer products -----------------------------------------------------------------------------
 
 
-def _of_rows(c: Composition, value: Value | None, matrix: Value) -> Value | None:
-    """A scale or zero point of the left matrix: a vector has an element for each row."""
-    if value is None or rank_of(value) != 1 or is_one(value) or rank_of(matrix) < 2:
+def _of_rows(c: Composition, value: Value, matrix: Value) -> Value:
+    """A scale of the left matrix or the result: a vector has an element for each row."""
+    if rank_of(value) != 1 or is_one(value) or rank_of(matrix) < 2:
         return value
     return c.unsqueeze(value, 1)
 
@@ -122,9 +122,8 @@ def matmul_integer(node: NodeContext) -> list[Value]:
 def qlinear_matmul(node: NodeContext) -> list[Value]:
     c = Composition(node)
     total = integer_matmul(node, (node.input(0), node.input(3)), (node.input(2), node.input(5)))
-    rows = _of_rows(c, node.input(1), node.input(0))
-    assert rows is not None
-    return [_requantized(c, total, (rows, node.input(4)), node.input(6), node.input(7))]
+    rows, y_scale = (_of_rows(c, node.input(i), node.input(0)) for i in (1, 6))
+    return [_requantized(c, total, (rows, node.input(4)), y_scale, node.input(7))]
 
 
 def _requantized(
@@ -132,15 +131,19 @@ def _requantized(
 ) -> Value:
     """int32 sums as the result's type: one multiplication by a float32 factor, rounded half to even.
 
+    A vector of zero points has one for each row.
+
     Scales of 16 bits are exact in float32, where the factor `a_scale·b_scale / y_scale` is rounded.
     """
     a, b, y = (c.cast(v, "f32") for v in (*scales, scale))
     factor = c.div(c.mul(a, b), y)
     scaled = c.mul(c.cast(total, "f32"), factor)
-    zero_point = scalar_of(c, zero_point)
-    one = c.constant(np.ones((), np.float32))
-    dtype = dtype_of(zero_point)
-    return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, to=dtype)
+    dtype, axis = dtype_of(zero_point), max(rank_of(total) - 2, 0)
+    if rank_of(zero_point) and not is_one(zero_point):
+        one = c.add(c.mul(c.cast(zero_point, "f32"), 0.0), 1.0)
+    else:
+        zero_point, one = scalar_of(c, zero_point), c.constant(np.ones((), np.float32))
+    return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, axis=axis, to=dtype)
 
 
 def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:

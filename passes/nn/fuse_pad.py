@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match, producer
-from xcompile.dialects.nn.base import rank_of
+from xcompile.dialects.nn.base import numpy_dtype, rank_of
 from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.integer import ConvInteger
 from xcompile.dialects.nn.pool import AveragePool, MaxPool, Pool
 from xcompile.dialects.nn.slicing import Pad
-from xcompile.passes.common.constants import number_of
+from xcompile.passes.common.constants import constant, number_of
 from xcompile.passes.common.shapes import shapes
+from xcompile.passes.nn.quantized import same_number
 
 
 def _pad(rewriter: Rewriter, value: Value, number: float) -> Pad:
@@ -67,6 +71,32 @@ class PadIntoConv(Pattern[Conv]):
         rewriter.replace(op, rewriter.create(Conv, **fields))
 
 
+class PadIntoIntegerConv(Pattern[ConvInteger]):
+    """What is around the input of a convolution of integers is what its padding holds.
+
+        %0 = "nn.pad"(%x, %pads, %number)
+        %1 = "nn.conv_integer"(%0, %w)
+    ->
+        %1 = "nn.conv_integer"(%x, %w, %number)
+    """
+
+    def rewrite(self, op: ConvInteger, rewriter: Rewriter) -> None:
+        pad = producer(op.x, Pad) or no_match("the input is not padded")
+        if pad.mode != "constant":
+            no_match(f"the pad is of mode '{pad.mode}'")
+        if op.auto_pad != "notset":
+            no_match("the convolution pads by its input's size")
+        own = op.fill if op.fill is not None else op.x_zero_point
+        number = pad.value
+        if any(op.pads) and not same_number(own, number):
+            no_match("the convolution pads with another number")
+        if number is None:
+            number = constant(rewriter, np.zeros((), numpy_dtype(op.x)))
+        pads = _sum(op.pads, _spatial_pads(rewriter, pad))
+        fields = {**op.operand_fields(), **op.attributes(), "x": pad.x, "pads": pads}
+        rewriter.replace(op, rewriter.create(ConvInteger, **{**fields, "fill": number}))
+
+
 def _check_pool(op: Pool) -> None:
     if op.auto_pad != "notset" or op.ceil_mode:
         no_match("the pool's windows follow from its input's size")
@@ -114,4 +144,4 @@ class FusePad(PatternPass):
     """Make constant padding the padding of the convolution or pool that reads it."""
 
     NAME: ClassVar[str] = "nn-fuse-pad"
-    PATTERNS: ClassVar = (PadIntoConv, PadIntoAveragePool, PadIntoMaxPool)
+    PATTERNS: ClassVar = (PadIntoConv, PadIntoIntegerConv, PadIntoAveragePool, PadIntoMaxPool)

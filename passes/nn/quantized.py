@@ -63,7 +63,7 @@ def same_step(a: Quantization, b: Quantization) -> bool:
         and b.per_tensor(b.scale)
         and _same(a.scale, b.scale)
         and quantized_dtype(a) == quantized_dtype(b)
-        and _same_zero(a.zero_point, b.zero_point)
+        and same_number(a.zero_point, b.zero_point)
     )
 
 
@@ -75,8 +75,8 @@ def _same(a: Value, b: Value) -> bool:
     return left is not None and right is not None and a.type == b.type and left.value == right.value
 
 
-def _same_zero(a: Value | None, b: Value | None) -> bool:
-    """Whether two zero points are the same; a missing one is 0."""
+def same_number(a: Value | None, b: Value | None) -> bool:
+    """Whether two zero points, or what is padded with, are the same; a missing one is 0."""
     if a is not None and b is not None:
         return _same(a, b)
     return all(value is None or is_zero(value) for value in (a, b))

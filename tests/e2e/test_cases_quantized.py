@@ -44,6 +44,34 @@ def test_odd_sizes_with_zero_points_are_exact(m, k, n):
     np.testing.assert_array_equal(y, (a.astype(int) - 42) @ (b.astype(int) + 26))
 
 
+def test_a_quantized_product_may_have_a_scale_and_a_zero_point_for_each_row():
+    """Rows (10-9)·(3, 5)+(1, 1) and (20-18)·(…): sums 1·3+1·5 and 2·3+2·5 over .5 and 2, plus 1 and 100."""
+    constants = {
+        "sa": f32([1, 1]), "za": np.array([9, 18], np.uint8), "b": np.array([[3], [5]], np.int8),
+        "sb": ONE, "zb": np.int8(0), "sy": f32([0.5, 2]), "zy": np.array([1, 100], np.uint8),
+    }  # fmt: skip
+    given = ("a", "sa", "za", "b", "sb", "zb", "sy", "zy")
+    a = np.array([[10, 10], [20, 20]], np.uint8)
+    y = run([("QLinearMatMul", given, "y", {})], {"a": a}, constants)
+    assert y.tolist() == [[17], [108]]
+
+
+def test_a_pad_before_quantization_is_that_of_the_convolution():
+    constants = {
+        "p": np.array([0, 0, 0, 1, 0, 0, 0, 1]), "s": np.float32(0.5), "z": np.uint8(10),
+        "w": np.array([[[[1, 10, 100]]]], np.int8),
+    }  # fmt: skip
+    nodes = [
+        ("Pad", ("x", "p"), "padded", {}),
+        quantize("padded", "s", "z", "q"),
+        dequantize("q", "s", "z", "d"),
+        dequantize("w", "s", "", "dw"),
+        ("Conv", ("d", "dw"), "y", {}),
+    ]
+    y = run(nodes, {"x": f32([[[[1, 2]]]])}, constants)
+    assert y.reshape(-1).tolist() == [(10 + 200) / 2, (1 + 20) / 2]
+
+
 # -- axes of scales --------------------------------------------------------------------------------
 
 

@@ -62,3 +62,31 @@ module @reflections_and_channels {
     return %1, %3 : tensor<1x1x3xf32>, tensor<1x1x2xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @around_integers_it_is_what_the_padding_holds
+// CHECK: "nn.conv_integer"(%arg0, %arg1, %arg2, %arg2)
+// CHECK-SAME: pads = array<i64: 1, 1, 2, 2>
+module @around_integers_it_is_what_the_padding_holds {
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %z: tensor<ui8>) -> tensor<1x4x9x9xi32> {
+    %p = "nn.const"() {value = dense<[0, 0, 0, 0, 0, 0, 1, 1]> : tensor<8xi64>} : () -> tensor<8xi64>
+    %0 = "nn.pad"(%x, %p, %z) {operandSegmentSizes = array<i32: 1, 1, 1, 0>} : (tensor<1x3x8x8xui8>, tensor<8xi64>, tensor<ui8>) -> tensor<1x3x9x9xui8>
+    %1 = "nn.conv_integer"(%0, %w, %z) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<1x3x9x9xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x9x9xi32>
+    return %1 : tensor<1x4x9x9xi32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @another_number_around_integers_that_are_padded_stays
+// CHECK: "nn.pad"
+// CHECK: "nn.conv_integer"
+module @another_number_around_integers_that_are_padded_stays {
+  func.func @main(%x: tensor<1x3x8x8xui8>, %w: tensor<4x3x3x3xi8>, %z: tensor<ui8>, %v: tensor<ui8>) -> tensor<1x4x9x9xi32> {
+    %p = "nn.const"() {value = dense<[0, 0, 0, 0, 0, 0, 1, 1]> : tensor<8xi64>} : () -> tensor<8xi64>
+    %0 = "nn.pad"(%x, %p, %v) {operandSegmentSizes = array<i32: 1, 1, 1, 0>} : (tensor<1x3x8x8xui8>, tensor<8xi64>, tensor<ui8>) -> tensor<1x3x9x9xui8>
+    %1 = "nn.conv_integer"(%0, %w, %z) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (tensor<1x3x9x9xui8>, tensor<4x3x3x3xi8>, tensor<ui8>) -> tensor<1x4x9x9xi32>
+    return %1 : tensor<1x4x9x9xi32>
+  }
+}
