@@ -11,6 +11,7 @@ from tests.foreign.harness import machine_of
 from tests.foreign.image import Image
 from tests.foreign.machines import shared_libc
 from xcompile.compiler.model import CompiledModel
+from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 from xcompile.runtime import library_format
@@ -91,6 +92,16 @@ def run_compiled(
     arrays = [inputs[spec.name] for spec in manifest.inputs]
     found = run_model(target, library, arrays, heap=heap, box=box)
     return {spec.name: array for spec, array in zip(manifest.outputs, found, strict=True)}
+
+
+def run_anywhere(
+    model: CompiledModel, inputs: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Run a model in this process, or where this host is not what it was compiled for, as `run_compiled` does."""
+    host, needed = host_target(), frozenset(model.artifact.manifest.features)
+    if model.artifact.architecture == host.arch and needed <= host.features:
+        return model.executable.run(inputs)
+    return run_compiled(model, inputs)
 
 
 class _Tensors:
