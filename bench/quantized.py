@@ -22,11 +22,16 @@ from bench.entries import ENTRIES
 from bench.models import QUIET, compare
 from bench.peers import onnxruntime_runner, openvino_runner, xcompile_runner
 
+_PER_CHANNEL = 13
+"""The first opset in which DequantizeLinear has an axis."""
+
 NAMES = ("resnet50", "squeezenet", "pp-ocr-rec", "minilm")
 
 
 def quantized(name: str) -> Path:
     """The path of a corpus model with Q/DQ pairs, which is made when it is not there."""
+    import onnx
+    from onnx import version_converter
     from onnxruntime.quantization import (
         CalibrationDataReader,
         QuantFormat,
@@ -46,7 +51,12 @@ def quantized(name: str) -> Path:
     if not path.exists():
         prepared = path.with_suffix(f".{os.getpid()}.prepared")
         part = path.with_suffix(f".{os.getpid()}")
-        quant_pre_process(str(corpus.model(name)), str(prepared), skip_symbolic_shape=True)
+        model = onnx.load(corpus.model(name))
+        opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+        if opset < _PER_CHANNEL:
+            model = version_converter.convert_version(model, _PER_CHANNEL)
+        onnx.save(model, part)
+        quant_pre_process(str(part), str(prepared), skip_symbolic_shape=True)
         quantize_static(
             str(prepared),
             str(part),
