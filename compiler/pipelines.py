@@ -42,6 +42,7 @@ FINISH_PASSES = ",".join(
     (
         "nn-move-quantize",
         "nn-fold-constants",
+        "nn-tabulate-bytes",
         "nn-lower-quantized",
         "nn-fuse-pad",
         "nn-match-signs",

@@ -136,7 +136,7 @@ class ContractionPlan:
             return False
         full = self.kernel.shape(self.op.y)
         behind = {v for op in self.kernel.ops if op != self.op for v in op.operands}
-        for parameter in self.kernel.parameters:
+        for parameter in self.kernel.spread:
             if parameter == self._a.argument or parameter not in behind:
                 continue
             shape = self.kernel.shape(parameter)

@@ -8,6 +8,7 @@ from xcompile.compiler.codegen.cpu import channel_norm as _channel_norm
 from xcompile.compiler.codegen.cpu import contraction_elements as _contractions
 from xcompile.compiler.codegen.cpu import counted_kernels as _counted
 from xcompile.compiler.codegen.cpu import elementwise as _elementwise
+from xcompile.compiler.codegen.cpu import lookup as _lookup
 from xcompile.compiler.codegen.cpu import movement as _movement
 from xcompile.compiler.codegen.cpu import norm_elements as _norms
 from xcompile.compiler.codegen.cpu import order as _order
@@ -52,6 +53,7 @@ assert (
     and _contractions
     and _counted
     and _elementwise
+    and _lookup
     and _movement
     and _nn
     and _norms

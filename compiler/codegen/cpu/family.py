@@ -118,6 +118,12 @@ class Kernel:
     def parameters(self) -> list[Value]:
         return self.func.parameters
 
+    @property
+    def spread(self) -> list[Value]:
+        """The parameters that are read where results lie: all but tables."""
+        tables = {op.operands[1] for op in self.ops if op.NAME == "nn.lookup"}
+        return [p for p in self.parameters if p not in tables]
+
     def shape(self, value: Value) -> Shape:
         return self.sizes.shape(value)
 
@@ -184,7 +190,9 @@ class Kernel:
             v: Source(signature.buffer(i), self.shape(v), Layout.of(v.type), dtype_of(v))
             for i, v in enumerate(self.parameters)
         }
-        return Pull(b, self.sizes, self.environment(signature), sources, lanes)
+        return Pull(
+            b, self.sizes, self.environment(signature), sources, lanes, self.target.features
+        )
 
     def destination(self, signature: Signature, result: int) -> Source:
         """Where a result is stored."""

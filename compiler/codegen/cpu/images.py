@@ -138,7 +138,7 @@ class ConvPlan(ImagePlan):
         kernel, op = self.kernel, self.op
         if not kernel.is_pointwise(besides=op):
             return False
-        others = [p for p in kernel.parameters if p not in op.operands]
+        others = [p for p in kernel.spread if p not in op.operands]
         full = kernel.shape(op.y)
         return all(s == full or all(d == 1 for d in s[-2:]) for s in map(kernel.shape, others))
 

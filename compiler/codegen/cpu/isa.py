@@ -79,6 +79,10 @@ def _long_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a.astype(np.int16) * b.astype(np.int16)
 
 
+def _from_tables(low: np.ndarray, numbers: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.concatenate((low, high))[numbers.view(np.uint8) & 127]
+
+
 def _neighbours(a: np.ndarray) -> np.ndarray:
     return a.reshape(-1, 2).sum(axis=1, dtype=np.int32)
 
@@ -145,6 +149,19 @@ def _expand_neighbours(b: Builder, x: Value) -> Value:
     word = _cast(b, x, (8, "i16"), (4, "i32"))
     low, high = (_part(b, word, 4, number, 16, True) for number in (0, 1))
     return b.binary("arith.addi", low, high, 4, "i32")
+
+
+def _expand_from_tables(b: Builder, low: Value, numbers: Value, high: Value) -> Value:
+    kind, made = "vector<64xi8>", b.int_constant(0, "i8", 64)
+    masked = b.binary("arith.andi", numbers, b.int_constant(63, "i8", 64), 64, "i8")
+    second = b.binary("arith.andi", numbers, b.int_constant(64, "i8", 64), 64, "i8")
+    upper = b.op(f"arith.cmpi ne, {second}, {b.int_constant(0, 'i8', 64)} : {kind}")
+    for entry in range(64):
+        here = b.op(f"arith.cmpi eq, {masked}, {b.int_constant(entry, 'i8', 64)} : {kind}")
+        low_entry, high_entry = (shuffle(b, v, v, 64, [entry] * 64, "i8") for v in (low, high))
+        value = b.op(f"arith.select {upper}, {high_entry}, {low_entry} : vector<64xi1>, {kind}")
+        made = b.op(f"arith.select {here}, {value}, {made} : vector<64xi1>, {kind}")
+    return made
 
 
 # -- the instructions ---------------------------------------------------------------------------------
@@ -233,6 +250,17 @@ SADDLP = Instruction(
 )
 """AArch64: sums of two neighbours of int16, in int32; with an addition it becomes `sadalp`."""
 
+VPERMI2B = Instruction(
+    "vpermi2b",
+    "llvm.x86.avx512.vpermi2var.qi.512",
+    ((64, "i8"), (64, "i8"), (64, "i8")),
+    (64, "i8"),
+    (frozenset({"avx512vbmi"}),),
+    _from_tables,
+    _expand_from_tables,
+)
+"""x86: for each of 64 bytes, the entry with the number that its low 7 bits are, of a table in two registers."""
+
 INSTRUCTIONS = (
     *(vpdpbusd(lanes) for lanes in (4, 8, 16)),
     *(vpmaddwd(lanes) for lanes in (4, 8, 16)),
@@ -241,5 +269,6 @@ INSTRUCTIONS = (
     SMMLA,
     SMULL,
     SADDLP,
+    VPERMI2B,
 )
 """All instructions there are."""

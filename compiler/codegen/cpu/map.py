@@ -225,7 +225,7 @@ class MapPlan:
         shape = self._kernel.shape(value)
         if not self._kernel.is_pointwise() or len(shape) < 2:
             return self._plain_axes(shape)
-        operands = [self._kernel.shape(p) for p in self._kernel.parameters]
+        operands = [self._kernel.shape(p) for p in self._kernel.spread]
         layouts = {Layout.of(p.type) for p in self._kernel.parameters}
         first = 2 if self._layout.block else 0
         if layouts - {self._layout, Layout()}:

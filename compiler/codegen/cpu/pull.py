@@ -134,6 +134,7 @@ class Pull:
     Attributes:
         b: where the code goes.
         sizes: shapes and contents of the kernel's values.
+        features: of the target, by LLVM's names.
         symbols: what the kernel's size symbols are, as indices.
         mask: which lanes are on, a vector of i1, or None for all; set while a tail is written.
     """
@@ -145,8 +146,10 @@ class Pull:
         symbols: Mapping[str, Index],
         sources: Mapping[Tensor, Source],
         lanes: int,
+        features: frozenset[str] = frozenset(),
     ) -> None:
         self.b = b
+        self.features = features
         self.sizes = sizes
         self.symbols = symbols
         self.sources = dict(sources)

@@ -134,7 +134,7 @@ class RowPlan:
             return False
         rank = len(self._shape)
         parameters = [p for p in self._parameters() if p is not None]
-        for value in self.kernel.parameters:
+        for value in self.kernel.spread:
             if value in parameters:
                 continue
             shape = (1,) * (rank - len(self.kernel.shape(value))) + tuple(self.kernel.shape(value))

@@ -15,6 +15,7 @@ ELSEWHERE = {
     "nn.channel_shuffle": "tests/numerics/test_passes.py",
     "nn.fail": "tests/unit/frontends/test_onnx_control.py",
     "nn.fused_attention": "tests/numerics/test_decompose_attention.py",
+    "nn.lookup": "tests/unit/nn/test_lookup.py",
     "nn.max_pool_with_indices": "tests/unit/nn/test_pools.py",
     "nn.max_roi_pool": "tests/unit/nn/test_sampling.py",
     "nn.relayout": "tests/numerics/test_levels.py",
