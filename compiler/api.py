@@ -1,7 +1,6 @@
 """The functions that users call; `xcompile` re-exports them."""
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -238,7 +237,7 @@ def budget_report(
 
     if request.precision != "int8":
         raise _without_int8()
-    if budget is None or metric is None or not callable(metric) or not 0 <= budget < math.inf:
+    if budget is None or metric is None or not callable(metric) or not budget >= 0:
         raise CompileError("XC6005", "a budget is a number from 0 and goes with a metric to call")
     if not request.calibration:
         raise CompileError("XC6008", "an accuracy budget needs calibration samples or a table")

@@ -6,6 +6,8 @@ not seen.
 """
 
 import glob
+import html
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +29,11 @@ Build = Callable[[CalibrationTable | None], CompiledModel]
 
 _MOST_BYTES = 256 << 20
 """Outputs of the float model that are kept to compare with."""
+
+_STYLE = (
+    "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+    "th,td{padding:.2em .6em;text-align:left;border-bottom:1px solid #ddd;overflow-wrap:anywhere}"
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class BudgetReport:
     """What came of a budget.
 
     Attributes:
-        budget: what the metric may lose.
+        budget: what the metric may lose; infinite where it was only to be told.
         floating: the metric of the float model.
         integer: that of the model with all products quantized.
         reached: that of the model that `table` makes.
@@ -83,9 +90,27 @@ class BudgetReport:
                 )
         return "\n".join(lines)
 
+    def page(self) -> str:
+        """The same as an HTML page that needs nothing else; names from the model never become markup."""
+        header = "".join(f"<th>{word}</th>" for word in ("product", "lost alone", "noise", "stays"))
+        rows = "\n".join(
+            f"<tr><td>{html.escape(each.product)}</td><td>{each.lost:.4g}</td>"
+            f"<td>{each.noise_db:.1f} dB</td><td>{'in float' if each.kept else 'int8'}</td></tr>"
+            for each in self.products
+        )
+        title = html.escape(f"Accuracy budget of {self.table.model}")
+        return (
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+            f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
+            f"<p>{html.escape(self.statement())}</p>\n"
+            f"<table><thead><tr>{header}</tr></thead>\n<tbody>{rows}</tbody></table></body></html>\n"
+        )
+
     def statement(self) -> str:
         """One sentence: whether the budget holds, and by what."""
         scores = f"float {self.floating:.6g}, int8 {self.integer:.6g}"
+        if self.budget == math.inf:
+            return f"the metric: {scores}"
         if not self.met:
             return f"no choice of int8 products stays within {self.budget:g}: {scores}"
         kept = sum(each.kept for each in self.products)
@@ -110,7 +135,7 @@ def meet_budget(
         products: the tensors that quantized products give, in order.
         table: of the model.
         metric: scores models on held-out data, calling each in the same way.
-        budget: what the score of the float model may lose, in the metric's unit.
+        budget: what the score of the float model may lose, in the metric's unit; infinite to be told the scores.
         progress: told of each model that is tried.
 
     Raises:

@@ -80,9 +80,13 @@ def compile_command(
         str,
         typer.Option(
             metavar="FILE.py:FUNCTION",
-            help="Scores a model that it is given and calls on held-out data; more is better.",
+            help="Scores a model that it is given and calls on held-out data; more is better. Printed.",
         ),
     ] = "",
+    budget_report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write what came of the budget as a page."),
+    ] = None,
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -104,7 +108,7 @@ def compile_command(
             equalize=equalize,
         )
     if accuracy_budget is not None or metric:
-        compilation = within_budget(compilation, model, accuracy_budget, metric)
+        compilation = within_budget(compilation, model, accuracy_budget, metric, budget_report)
     made = compilation.compile(model)
     path = output or Path(model.with_suffix(".so").name)
     made.save(path)

@@ -1,5 +1,6 @@
 """What the command line does for quantization: calibrating, and the table of precisions."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,29 +67,34 @@ def precision_table(made: "CompiledModel") -> str:
 
 
 def within_budget(
-    compilation: Compilation, model: Path, budget: float | None, metric: str
+    compilation: Compilation, model: Path, budget: float | None, metric: str, page: Path | None
 ) -> Compilation:
     """The compilation with what must stay in floating point for an accuracy; prints what was found.
 
     Args:
         compilation: with a calibration table.
         model: the model.
-        budget: what the metric may lose; None when `--accuracy-budget` was not given.
+        budget: what the metric may lose; with None the metric is printed and nothing is changed.
         metric: "FILE.py:FUNCTION".
+        page: where to write the report as HTML.
 
     Raises:
         CompileError: XC6010 the budget cannot be met, XC6005 an option is missing or wrong.
     """
     from xcompile.compiler.api import budget_report, make_request
     from xcompile.compiler.calibration.data import function_of
+    from xcompile.compiler.quantize.table import write_whole
 
     file, colon, name = metric.rpartition(":")
-    if budget is None or not colon:
+    if not colon:
         raise CompileError("XC6005", "--accuracy-budget=POINTS goes with --metric=FILE.py:FUNCTION")
+    budget = math.inf if budget is None else budget
     request, most = make_request(**compilation.arguments())
     with progress_bar() as progress:
         report = budget_report(model, request, budget, function_of(file, name), most, progress)
     print(report.text())
+    if page is not None:
+        write_whole(page, report.page().encode(errors="backslashreplace"))
     if not report.met:
         raise CompileError(
             "XC6010", report.statement(), help="compile for float, or allow a larger loss"

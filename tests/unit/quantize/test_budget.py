@@ -1,6 +1,7 @@
 """The accuracy budget: as few products in float as it takes, the honest statement when nothing helps."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,16 @@ def test_a_budget_that_only_the_float_model_meets_is_not_met() -> None:
 def test_a_metric_gives_a_number(score: object) -> None:
     with pytest.raises(CompileError, match=r"XC6005 the metric gives .* no finite number"):
         search({}, 0.5, lambda model: score)
+
+
+def test_the_page_shows_names_as_text() -> None:
+    report = search({"a": 5.0}, 0.5)
+    page = replace(report, table=replace(TABLE, model="<script>")).page()
+    assert "Accuracy budget of &lt;script&gt;</h1>" in page
+    assert "<td>a</td><td>5</td><td>14.0 dB</td><td>in float</td>" in page
+
+
+def test_an_infinite_budget_only_tells_the_scores() -> None:
+    report = search({"a": 5.0}, np.inf)
+    assert report.met
+    assert report.text() == "the metric: float 100, int8 95"
