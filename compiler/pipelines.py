@@ -64,7 +64,7 @@ PIPELINES: Mapping[str, str] = {
     "clean": CLEAN_PASSES,
     "finish": FINISH_PASSES,
     "graph": "@clean,@finish",
-    "kernels": "nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,kernel-form",
+    "kernels": "nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,nn-repeat-widening,kernel-form",
     "cpu": "@graph,@kernels",
     "cpu-int8": "@clean,nn-insert-quantization,@finish,@kernels",
 }

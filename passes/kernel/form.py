@@ -25,8 +25,8 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.regions import blocks_of, nested, uses_of
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.base import Shape, dtype_of
-from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.base import Shape
+from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.control import ControlOp
 from xcompile.dialects.nn.kinds import (
     ALONE,
@@ -42,14 +42,12 @@ from xcompile.dialects.nn.kinds import (
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.shapes import ShapeAnalysis, refine_types
+from xcompile.passes.common.widening import widens_bytes
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 from xcompile.passes.kernel.outline import Group, Outliner
 
 MOST_OPS = 64
 """Ops in one kernel at most, so that code generation stays fast."""
-
-MOST_WIDENING = 6
-"""Ops between 8-bit integers and what another kernel reads as an expression of them, at most."""
 
 MOST_PLACES = 2
 """At how many places of a value one element of the result may depend, when the value is not in memory.
@@ -174,7 +172,7 @@ class _Grouping:
             fits = group.takes(anchor) and self._is_epilogue(behind, anchor.NAME)
             if fits:
                 group.claim = anchor
-            elif self._widens_bytes(op):
+            elif widens_bytes(op, self._analysis):
                 fits = all(self._may_pull(op, r, group) for r in inside)
         elif is_elementwise(op.NAME) or op.NAME in MOVEMENT:
             fits = all(self._may_pull(op, r, group) for r in inside)
@@ -222,28 +220,10 @@ class _Grouping:
             return reader.NAME not in REPEATS or op.NAME in MOVEMENT
         if block_of(op.results[0].type):
             first = reader.operands[0] == op.results[0] and len(reader.operands) == 1
-            return first and reader.NAME in WIDENS and self._widens_bytes(op, pixels=False)
+            return (
+                first and reader.NAME in WIDENS and widens_bytes(op, self._analysis, pixels=False)
+            )
         return self._is_prologue_operand(op, reader) and is_elementwise(op.NAME)
-
-    def _widens_bytes(self, op: Op, *, pixels: bool = True) -> bool:
-        """Whether the op computes a wider tensor from 8-bit integers at its place, and what broadcasts to these.
-
-        Without `pixels` that is the same for all pixels of an image.
-        """
-        shape = self._shape(op)
-        reached: Op | None = op
-        for _ in range(MOST_WIDENING):
-            if reached is None or not is_elementwise(reached.NAME) or _is_byte(reached.results[0]):
-                return False
-            values = self.data_operands(reached)
-            full = [v for v in values if self._analysis.shape(v) == shape and const_of(v) is None]
-            others = [self._analysis.shape(v) for v in values if v not in full]
-            if len(full) != 1 or (not pixels and any(d != 1 for s in others for d in s[-2:])):
-                return False
-            if _is_byte(full[0]):
-                return True
-            reached = None if isinstance(full[0].owner, ir.Block) else view(full[0].owner)
-        return False
 
     @staticmethod
     def _is_prologue_operand(op: Op, reader: Op) -> bool:
@@ -295,11 +275,6 @@ class _Grouping:
             elif not self._late.is_known(op):
                 found.update(dict.fromkeys(self.data_operands(op)))
         return list(found)
-
-
-def _is_byte(value: Value) -> bool:
-    """Whether the value is of 8-bit integers."""
-    return dtype_of(value) in ("i8", "ui8")
 
 
 def _known_op(operation: ir.Operation) -> Op:
