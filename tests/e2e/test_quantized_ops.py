@@ -1,9 +1,10 @@
 """Quantized ops of com.microsoft mean what onnxruntime computes: imported, and again after the passes of a target."""
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from xcompile import passes as _passes
 from xcompile.compiler.ir.mlir import ir
@@ -56,15 +57,22 @@ def check(op, inputs, given=1, outputs=("uint8",), steps=1, tolerance=1e-5, **at
         [numpy_helper.from_array(a, n) for n, a in arrays.items() if n not in data],
     )
     model = helper.make_model(graph, opset_imports=OPSETS, ir_version=10)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    wanted = session.run(None, {n: arrays[n] for n in data})
+    agree(model, {n: arrays[n] for n in data}, steps, tolerance)
+
+
+def agree(model, feeds, steps=1, tolerance=1e-5):
+    """Compare a model with onnxruntime as it stands: as it is imported, and after the passes of a target."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    wanted = session.run(None, feeds)
     module = import_onnx(model)
     with module.context, ir.Location.unknown():
         for pipeline in ("dce", "@graph"):
             run_pipeline(
                 module, parse_pipeline(pipeline, PIPELINES), PassContext(targets()["x86-avx2"])
             )
-            for y, w in zip(interpret(module, [arrays[n] for n in data]), wanted, strict=True):
+            for y, w in zip(interpret(module, list(feeds.values())), wanted, strict=True):
                 assert (y.dtype, y.shape) == (w.dtype, w.shape)
                 bound = steps if w.dtype.kind in "iu" else tolerance * np.abs(w).max()
                 assert np.abs(y.astype(np.float64) - w).max() <= bound
@@ -198,3 +206,81 @@ def test_lstm_is_close_as_hidden_states_are_not_rounded(direction):
         direction=direction,
         tolerance=0.02,
     )  # fmt: skip
+
+
+# -- what exporters write ---------------------------------------------------------------------------
+
+
+def small_weights(dtype):
+    if dtype.itemsize == 1 and dtype.kind == "V":  # 4 bits, and floats of 8
+        return RANDOM.integers(0, 8, (32, 16)).astype(dtype)
+    return RANDOM.integers(-100, 100, (32, 16)).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("activations", "weights"),
+    [
+        ("uint8", np.int8), ("uint16", np.int8), ("int16", np.int16), ("uint8", ml_dtypes.int4),
+        ("int8", ml_dtypes.uint4), ("uint8", ml_dtypes.float8_e4m3fn),
+    ],
+)  # fmt: skip
+def test_types_of_activations_and_weights(activations, weights):
+    """Products of up to 8 bits become integer products; the others are computed in float."""
+    scale = np.float32(0.02 if "8" in activations else 0.0002)
+    constants = {
+        "s": scale, "z": np.array(5, activations), "w": small_weights(np.dtype(weights)),
+        "sw": np.abs(f32(16)) * np.float32(0.01), "sy": np.float32(0.05), "zy": np.uint8(128),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "sw"], ["dw"], axis=-1),
+        helper.make_node("MatMul", ["d", "dw"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "sy", "zy"], ["y"]),
+    ]
+    agree(graph_of(nodes, {"x": (5, 32)}, {"y": "uint8"}, constants), {"x": f32(5, 32)})
+
+
+def graph_of(nodes, inputs, outputs, constants):
+    """A model of float inputs by shape and outputs by dtype."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(d)), None)
+            for n, d in outputs.items()
+        ],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_weights_that_two_products_share_and_integers_that_the_model_gives():
+    constants = {"s": X[0], "z": X[1], "w": s8(8, 8), "sw": np.float32(0.01)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "sw"], ["dw"]),
+        helper.make_node("MatMul", ["d", "dw"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "s", "z"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "s", "z"], ["e"]),
+        helper.make_node("MatMul", ["e", "dw"], ["y"]),
+    ]
+    outputs = {"y": "float32", "p": "uint8", "e": "float32"}
+    agree(graph_of(nodes, {"x": (4, 8)}, outputs, constants), {"x": f32(4, 8)})
+
+
+def test_weights_that_the_model_quantizes_itself():
+    constants = {"s": X[0], "z": X[1], "w": f32(6, 4, 3, 3), "sw": np.abs(f32(6)), "zw": s8(6) * 0}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("QuantizeLinear", ["w", "sw", "zw"], ["qw"], axis=0),
+        helper.make_node("DequantizeLinear", ["qw", "sw", "zw"], ["dw"], axis=0),
+        helper.make_node("Conv", ["d", "dw"], ["c"], auto_pad="SAME_UPPER"),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    model = graph_of(nodes, {"x": (1, 4, 6, 6)}, {"y": "uint8"}, constants)
+    agree(model, {"x": f32(1, 4, 6, 6)})
