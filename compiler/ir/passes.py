@@ -82,6 +82,8 @@ class Pass:
     NAME: ClassVar[str] = ""
     TRANSPARENT: ClassVar[bool] = False
     """Only runs other passes: instruments see those, not this one."""
+    CHANGES_VALUES: ClassVar[bool] = False
+    """Is meant to change what the model computes: numbers are compared with what it leaves, not with what it found."""
 
     def run(self, module: Module, context: PassContext) -> None:
         """Change the module in place."""

@@ -64,7 +64,7 @@ class VerifyNumerics(Instrument):
             raise CompileError(
                 "XC3008", f"the pass leaves a model that cannot be evaluated: {error.message}", node=error.node
             ) from error  # fmt: skip
-        if fault is None:
+        if fault is None or pass_.CHANGES_VALUES:
             return
         error = _error(fault, done)
         if self.stop:

@@ -43,6 +43,7 @@ class InsertQuantization(Pass):
     """
 
     NAME: ClassVar[str] = "nn-insert-quantization"
+    CHANGES_VALUES: ClassVar[bool] = True
 
     table: str = ""
     refine: bool = True

@@ -227,3 +227,9 @@ def test_a_budget_keeps_the_products_in_float_that_it_must(
         compiled(
             MODEL, "cpu-int8", calibration_table=table, accuracy_budget=0, metric=negative_error
         )
+
+
+def test_passes_behind_quantization_are_checked_by_numbers(calibrator: Calibrator) -> None:
+    table = calibrator.table()
+    model = compiled(MODEL, "cpu-int8", calibration_table=table, options={"verify-numerics": True})
+    assert [row.arithmetic for row in model.precisions()] == ["int8"] * 3
