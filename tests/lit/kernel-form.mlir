@@ -144,3 +144,19 @@ func.func @main(%x: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<5x?x4xf32>) {
   return %y, %all : tensor<?x4xf32>, tensor<5x?x4xf32>
 }
 }
+// -----
+// A cast behind bounds by constants is marked; one of any number is not.
+// CHECK: "nn.minimum"
+// CHECK-NEXT: "nn.cast"({{.*}}xc.fits
+// CHECK: kernel.func
+// CHECK-NOT: xc.fits
+func.func @main(%x: tensor<4x8xf32>, %z: tensor<5x8xf32>) -> (tensor<4x8xi32>, tensor<5x8xi32>) {
+  %l = "nn.const"() {value = dense<-3.0> : tensor<f32>} : () -> tensor<f32>
+  %h = "nn.const"() {value = dense<252.0> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.maximum"(%x, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %1 = "nn.minimum"(%0, %h) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %2 = "nn.cast"(%1) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  %3 = "nn.maximum"(%z, %l) : (tensor<5x8xf32>, tensor<f32>) -> tensor<5x8xf32>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<5x8xf32>) -> tensor<5x8xi32>
+  return %2, %4 : tensor<4x8xi32>, tensor<5x8xi32>
+}

@@ -94,3 +94,20 @@ func.func @main(%n: tensor<i64>, %x: tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
   }) {operandSegmentSizes = array<i32: 1, 0, 1>} : (tensor<i64>, tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xf32>
   return %y : tensor<1x8x6x6xf32>
 }
+// -----
+// Images of 8-bit integers are blocked, and what is computed between their sums and the bytes behind them.
+// CHECK: "nn.conv_integer"(%arg0, %{{.*}}) {{.*}} -> tensor<1x8x6x6xi32, #nn.layout<"NCHW8c">>
+// CHECK: "nn.cast"({{.*}} -> tensor<1x8x6x6xf32, #nn.layout<"NCHW8c">>
+// CHECK: "nn.cast"({{.*}} -> tensor<1x8x6x6xui8, #nn.layout<"NCHW8c">>
+// CHECK: "nn.max_pool"({{.*}} -> tensor<1x8x3x3xui8, #nn.layout<"NCHW8c">>
+// CHECK: "nn.reduce_sum"({{.*}}#nn.layout<"NCHW8c">>) -> tensor<1x8x1x1xi32>
+func.func @main(%x: tensor<1x3x6x6xui8>) -> tensor<1x8x1x1xi32> {
+  %w = "nn.const"() {value = dense<1> : tensor<8x3x3x3xi8>} : () -> tensor<8x3x3x3xi8>
+  %0 = "nn.conv_integer"(%x, %w) {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, groups = 1 : i64, auto_pad = "notset", operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (tensor<1x3x6x6xui8>, tensor<8x3x3x3xi8>) -> tensor<1x8x6x6xi32>
+  %1 = "nn.cast"(%0) {to = "f32"} : (tensor<1x8x6x6xi32>) -> tensor<1x8x6x6xf32>
+  %2 = "nn.cast"(%1) {to = "ui8"} : (tensor<1x8x6x6xf32>) -> tensor<1x8x6x6xui8>
+  %3 = "nn.max_pool"(%2) {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>} : (tensor<1x8x6x6xui8>) -> tensor<1x8x3x3xui8>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<1x8x3x3xui8>) -> tensor<1x8x3x3xi32>
+  %5 = "nn.reduce_sum"(%4) {axes = array<i64: 2, 3>, keepdims = true} : (tensor<1x8x3x3xi32>) -> tensor<1x8x1x1xi32>
+  return %5 : tensor<1x8x1x1xi32>
+}
