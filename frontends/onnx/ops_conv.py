@@ -10,6 +10,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import numpy_dtype
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
+from xcompile.dialects.nn.slicing import Pad
 from xcompile.dialects.nn.spatial import same_pads
 from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
@@ -99,16 +100,27 @@ def conv_transpose(node: NodeContext) -> list[Value]:
             raise node.error(
                 "XC2007", f"{name} has {len(values)} elements; {rank} spatial axes need {rank}"
             )
-    made = node.make(
-        ConvTranspose,
-        x=node.input(0),
-        w=node.input(1),
-        bias=node.optional(2),
-        groups=node.attr("group", 1),
-        pads=_transpose_pads(node, kernel, window),
-        **window,
-    )
-    return [made.y]
+    fields = {"x": node.input(0), "w": node.input(1), "groups": node.attr("group", 1), **window}
+    wanted = node.attr("output_shape", None)
+    if wanted is not None and None in (*static_sizes(node.input(0))[2:], *kernel):
+        whole = node.make(ConvTranspose, bias=None, pads=(0,) * (2 * rank), **fields).y
+        return [_cut_to(node, whole, wanted[len(wanted) - rank :])]
+    pads = _transpose_pads(node, kernel, window)
+    return [node.make(ConvTranspose, bias=node.optional(2), pads=pads, **fields).y]
+
+
+def _cut_to(node: NodeContext, whole: Value, wanted: Sequence[int]) -> Value:
+    """The unpadded result of a transposed convolution cut (or widened) to the wanted sizes, and its bias added."""
+    c, rank = Composition(node), len(wanted)
+    total = c.sub(c.shape(whole, 2), c.ints(*wanted))
+    small = c.div(c.sub(total, c.mod(total, 2)), 2)
+    large = c.sub(total, small)
+    upper = node.attr("auto_pad", "NOTSET") == "SAME_UPPER"
+    ends = (small, large) if upper else (large, small)
+    pads = c.concat([c.sub(0, end) for end in ends], 0)
+    y = c.make(Pad, x=whole, pads=pads, axes=c.ints(*range(2, 2 + rank)))
+    bias = node.optional(2)
+    return y if bias is None else c.add(y, c.per_channel(bias, 2 + rank))
 
 
 _MOST_AXES = 8
