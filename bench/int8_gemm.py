@@ -3,8 +3,9 @@
     python -m bench.int8_gemm [--targets x86-avx2,cpu] [--seconds 3] [--record FILE]
 
 A is uint8 data, B int8 weights. The forms are MatMulInteger (int32 result), QLinearMatMul and a product between
-DequantizeLinear and QuantizeLinear (uint8 result). Calls take turns; what counts is each engine's fastest one, so
-that a busy machine spoils little, but onnxruntime runs the instructions of this machine whatever our target is.
+DequantizeLinear and QuantizeLinear (uint8 result). Calls take turns; what counts is the processor time of each
+engine's fastest one, so that a busy machine spoils little. onnxruntime runs the instructions of this machine,
+whatever our target is.
 """
 
 import argparse
@@ -90,16 +91,16 @@ def runners(
 
 
 def fastest(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Microseconds of the fastest call of each, which take turns for some seconds."""
+    """Microseconds of processor time of the fastest call of each, which take turns for some seconds."""
     best = dict.fromkeys(calls, float("inf"))
     for call in calls.values():
         call()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = time.thread_time()
             call()
-            best[name] = min(best[name], 1e6 * (time.perf_counter() - start))
+            best[name] = min(best[name], 1e6 * (time.thread_time() - start))
     return best
 
 
