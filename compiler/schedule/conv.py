@@ -155,7 +155,7 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
     images = problem.n if isinstance(problem.n, int) else 1
-    pixels, vectors = _register_tile(problem, images, image, target)
+    pixels, vectors = _register_tile(problem, images, image, target, target.cores)
     panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
     reach, form = panel_reach(problem, vectors, target), problem.form(target)
     units, in_blocks = reach.units, reach.blocks
@@ -168,9 +168,12 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     k_blocks = in_blocks
     if problem.groups > 1:
         k_blocks = max(1, LONGEST_SUM // (kh * kw * units))
-    elif in_blocks * block_bytes > target.l1d // 2:
-        parts = ceil(in_blocks / max(1, target.l1d // 4 // block_bytes))
-        k_blocks = ceil(in_blocks / parts)
+    else:
+        # by the tile of one core: which terms are summed first must not depend on the number of cores
+        alone = block_bytes // vectors * _register_tile(problem, images, image, target, 1)[1]
+        if in_blocks * alone > target.l1d // 2:
+            parts = ceil(in_blocks / max(1, target.l1d // 4 // alone))
+            k_blocks = ceil(in_blocks / parts)
     return ConvSchedule(
         vectors=vectors,
         pixels=pixels,
@@ -234,7 +237,7 @@ def _is_legal(schedule: ConvSchedule, problem: ConvProblem, target: TargetNumber
 
 
 def _register_tile(
-    problem: ConvProblem, images: int, image: int | None, target: TargetNumbers
+    problem: ConvProblem, images: int, image: int | None, target: TargetNumbers, cores: int
 ) -> tuple[int, int]:
     """Pixels and vectors of the register tile: few loads, nothing computed in vain, latency hidden.
 
@@ -243,9 +246,10 @@ def _register_tile(
         images: how many images, as far as known.
         image: output pixels of an image, if known.
         target: the machine.
+        cores: for how many there should be units.
     """
     best, result, lanes = 0.0, (1, 1), target.lanes(32)
-    fewest = UNITS_A_CORE * target.cores
+    fewest = UNITS_A_CORE * cores
     inputs = 0 if target.memory_operands else 1  # registers that a pixel's input takes
     for vectors in (1, 2, 3, 4):
         most = min(16, (target.vector_registers - 2 - vectors) // (vectors + inputs))

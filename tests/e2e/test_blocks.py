@@ -93,3 +93,15 @@ def test_squeeze_and_excite_converts_nothing_but_single_pixels(pool):
         "HardSigmoid_7 + Mul_8",
         "Conv_9",  # the output, in the order of the caller
     ]
+
+
+def test_threads_that_a_model_is_compiled_for_do_not_change_a_bit():
+    n = Network()
+    x = n("Relu", n("Conv", "x", n.weight(64, 512, 1, 1)))
+    x = n("Relu", n("Conv", x, n.weight(256, 64, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1]))
+    y = n("Gemm", n("Flatten", n("Conv", x, n.weight(100, 256, 1, 1))), n.weight(4900, 16))
+    model = n.model({"x": ("FLOAT", [1, 512, 13, 13])}, {y: ("FLOAT", [1, 16])})
+    x = np.random.default_rng(0).standard_normal((1, 512, 13, 13)).astype(np.float32)
+    found = [xcompile.compile(model, threads=threads)(x) for threads in (1, 2, 7)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])

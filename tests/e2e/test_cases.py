@@ -529,5 +529,7 @@ def test_squeeze_without_axes_keeps_an_unknown_axis_and_refuses_it_to_be_one():
     model = compiled([node], {"x": ("float32", ["n", 1, 3])}, ["y"])
     (y,) = model.executable.run([arange(2, 1, 3)]).values()
     np.testing.assert_array_equal(y, arange(2, 3))
-    with pytest.raises(RuntimeModelError, match="must not be 1 \\(node 'node'\\)"):
+    with pytest.raises(
+        RuntimeModelError, match=r"must not be 1: the rank would be another.*node 'node'"
+    ):
         model.executable.run([arange(1, 1, 3)])

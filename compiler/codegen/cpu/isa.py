@@ -151,17 +151,27 @@ def _expand_neighbours(b: Builder, x: Value) -> Value:
     return b.binary("arith.addi", low, high, 4, "i32")
 
 
-def _expand_from_tables(b: Builder, low: Value, numbers: Value, high: Value) -> Value:
-    kind, made = "vector<64xi8>", b.int_constant(0, "i8", 64)
-    masked = b.binary("arith.andi", numbers, b.int_constant(63, "i8", 64), 64, "i8")
-    second = b.binary("arith.andi", numbers, b.int_constant(64, "i8", 64), 64, "i8")
-    upper = b.op(f"arith.cmpi ne, {second}, {b.int_constant(0, 'i8', 64)} : {kind}")
-    for entry in range(64):
-        here = b.op(f"arith.cmpi eq, {masked}, {b.int_constant(entry, 'i8', 64)} : {kind}")
-        low_entry, high_entry = (shuffle(b, v, v, 64, [entry] * 64, "i8") for v in (low, high))
-        value = b.op(f"arith.select {upper}, {high_entry}, {low_entry} : vector<64xi1>, {kind}")
-        made = b.op(f"arith.select {here}, {value}, {made} : vector<64xi1>, {kind}")
-    return made
+def _expand_from_tables(lanes: int) -> Expansion:
+    kind = vector_type(lanes, "i8")
+
+    def expansion(b: Builder, low: Value, numbers: Value, high: Value) -> Value:
+        def both(bits: int) -> Value:
+            return b.binary("arith.andi", numbers, b.int_constant(bits, "i8", lanes), lanes, "i8")
+
+        def select(condition: Value, x: Value, y: Value) -> Value:
+            return b.op(f"arith.select {condition}, {x}, {y} : vector<{lanes}xi1>, {kind}")
+
+        place, made = both(lanes - 1), b.int_constant(0, "i8", lanes)
+        upper = b.op(f"arith.cmpi ne, {both(lanes)}, {made} : {kind}")
+        for entry in range(lanes):
+            here = b.op(f"arith.cmpi eq, {place}, {b.int_constant(entry, 'i8', lanes)} : {kind}")
+            low_entry, high_entry = (
+                shuffle(b, v, v, lanes, [entry] * lanes, "i8") for v in (low, high)
+            )
+            made = select(here, select(upper, high_entry, low_entry), made)
+        return made
+
+    return expansion
 
 
 # -- the instructions ---------------------------------------------------------------------------------
@@ -257,7 +267,7 @@ VPERMI2B = Instruction(
     (64, "i8"),
     (frozenset({"avx512vbmi"}),),
     _from_tables,
-    _expand_from_tables,
+    _expand_from_tables(64),
 )
 """x86: for each of 64 bytes, the entry with the number that its low 7 bits are, of a table in two registers."""
 

@@ -8,7 +8,7 @@ from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.pull import Pull, pulls
 from xcompile.compiler.ir.op import Op
 
-_WIDE = 64
+_WIDE = isa.VPERMI2B.result[0]
 """Bytes of the registers that `vpermi2b` permutes."""
 
 
