@@ -62,6 +62,11 @@ class Row:
         return self.flops * self.calls / self.seconds if self.seconds else 0.0
 
     @property
+    def intensity(self) -> float:
+        """Operations for each byte of operands and results."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+    @property
     def traffic(self) -> float:
         """Bytes a second."""
         return self.bytes * self.calls / self.seconds if self.seconds else 0.0
@@ -109,11 +114,13 @@ class Profile:
         """The rows as text, the slowest first, with shares of the time and of what this machine can do."""
         total = self.seconds or 1.0
         lines = [
-            f"{'ms':>9} {'share':>6} {'calls':>5} {'GFLOP/s':>8} {'of peak':>7} {'GB/s':>6} {'of peak':>7}  kernel"
+            f"{'ms':>9} {'share':>6} {'calls':>5} {'MFLOP':>9} {'MB':>7} {'FLOP/B':>7} {'GFLOP/s':>8} {'of peak':>7} "
+            f"{'GB/s':>6} {'of peak':>7}  kernel"
         ]
         for row in sorted(self.rows, key=lambda r: -r.seconds):
             lines.append(
                 f"{row.seconds * 1e3:9.4f} {row.seconds / total:6.1%} {row.calls:5} "
+                f"{row.flops / 1e6:9.3f} {row.bytes / 1e6:7.3f} {row.intensity:7.1f} "
                 f"{row.rate / 1e9:8.1f} {row.rate / peak.flops:7.1%} "
                 f"{row.traffic / 1e9:6.1f} {row.traffic / peak.bandwidth:7.1%}  {row.family}: {_short(row.node)}"
             )
@@ -121,7 +128,7 @@ class Profile:
         lines.append(f"{total * 1e3:9.4f} total; {generic / total:.1%} of it in fallback kernels")
         lines.append(
             f"measured peaks on {self.threads} threads: {peak.flops / 1e9:.0f} GFLOP/s, "
-            f"{peak.bandwidth / 1e9:.0f} GB/s from memory (caches are faster)"
+            f"{peak.bandwidth / 1e9:.0f} GB/s from memory (float32; integers and caches are faster)"
         )
         return "\n".join(lines)
 

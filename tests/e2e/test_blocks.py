@@ -105,3 +105,16 @@ def test_threads_that_a_model_is_compiled_for_do_not_change_a_bit():
     found = [xcompile.compile(model, threads=threads)(x) for threads in (1, 2, 7)]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_resize_between_convolutions_stays_blocked(mode):
+    n = Network()
+    x = n("Relu", n("Conv", "x", n.weight(32, 16, 3, 3), pads=[1, 1, 1, 1]))
+    x = n("Resize", x, "", n.constant(np.array([1, 1, 2, 2], np.float32)), mode=mode)
+    y = n("Conv", x, n.weight(32, 32, 3, 3), pads=[1, 1, 1, 1])
+    model = n.model({"x": ("FLOAT", [1, 16, 12, 12])}, {y: ("FLOAT", [1, 32, 24, 24])})
+    compiled = xcompile.compile(model)
+    assert families(compiled)[1] == "map", "the resize"
+    assert len(families(compiled)) == 4, "the last writes the row-major result"
+    right(model, compiled, (1, 16, 12, 12))

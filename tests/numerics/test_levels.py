@@ -80,10 +80,10 @@ def test_all_levels_agree(make, inputs, target):
 @pytest.mark.parametrize("name", ["squeezenet", "minilm", "resnet50"])
 def test_both_levels_of_a_real_model_agree(name):
     from bench import corpus
-    from tests.e2e.test_corpus import MODELS
+    from bench.entries import ENTRIES
 
     module, formed = (import_onnx(corpus.model(name)) for _ in range(2))
-    given = list(MODELS[name](2).values())
+    given = list(ENTRIES[name](2).values())
     with formed.context, ir.Location.unknown():
         refine_types(formed, formed.input_shapes())
         context = PassContext(targets()["x86-avx2"])
