@@ -113,10 +113,11 @@ class Profile:
     def table(self, peak: Peak) -> str:
         """The rows as text, the slowest first, with shares of the time and of what this machine can do."""
         total = self.seconds or 1.0
-        lines = [
-            f"{'ms':>9} {'share':>6} {'calls':>5} {'MFLOP':>9} {'MB':>7} {'FLOP/B':>7} {'GFLOP/s':>8} {'of peak':>7} "
-            f"{'GB/s':>6} {'of peak':>7}  kernel"
-        ]
+        titles = (
+            f"{'ms':>9} {'share':>6} {'calls':>5} {'MFLOP':>9} {'MB':>7} {'FLOP/B':>7} "
+            f"{'GFLOP/s':>8} {'of peak':>7} {'GB/s':>6} {'of peak':>7}  kernel"
+        )
+        lines = [titles]
         for row in sorted(self.rows, key=lambda r: -r.seconds):
             lines.append(
                 f"{row.seconds * 1e3:9.4f} {row.seconds / total:6.1%} {row.calls:5} "

@@ -157,7 +157,8 @@ def test_the_table_has_shares_of_time_and_of_both_peaks():
     )
     lines = Profile(rows, (), 1).table(Peak(flops=2e11, bandwidth=1e10)).splitlines()
     assert re.fullmatch(
-        r" +3\.0000  75\.0% +1 +100\.0 +50\.0% +0\.3 +3\.3%  conv: Conv_1", lines[1]
+        r" +3\.0000  75\.0% +1 +300\.000 +1\.000 +300\.0 +100\.0 +50\.0% +0\.3 +3\.3%  conv: Conv_1",
+        lines[1],
     )
     assert re.fullmatch(
         r" +1\.0000  25\.0% +2 .* 2\.0 +20\.0%  fallback: Shape\\x1b\[31m", lines[2]
