@@ -1,5 +1,6 @@
 """nn-tabulate-bytes: what turns bytes into bytes becomes a table of 256 of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -57,7 +58,7 @@ class _Sources:
         if op is None or self.depth >= MOST_OPS:
             return None
         self.depth += 1
-        parts = [self.of(v) for v in op.operands]
+        parts = [self.of(v) for v in _elements(op)]
         self.depth -= 1
         if any(part is None for part in parts):
             return None
@@ -73,7 +74,7 @@ def _ops_between(source: Value, value: Value) -> list[Op]:
         op = _function(value)
         if value == source or value in found or op is None:
             return
-        for operand in op.operands:
+        for operand in _elements(op):
             visit(operand)
         found[value] = op
 
@@ -96,16 +97,15 @@ def _work(ops: list[Op]) -> int:
     return sum(1 if op.NAME in _CHEAP else _FUNCTION_WORK for op in ops)
 
 
+def _elements(op: Op) -> Sequence[Value]:
+    """The operands of which an element of the result takes that at its place: all but a table."""
+    return [op.x] if isinstance(op, Lookup) else op.operands
+
+
 def _is_number(value: Value) -> bool:
-    """Whether the value is a constant with the same number everywhere, or the table of a lookup."""
+    """Whether the value is a constant with the same number everywhere."""
     made = const_of(value)
-    return made is not None and (
-        made.splat or made.dims == (1,) * len(made.dims) or _is_table(value)
-    )
-
-
-def _is_table(value: Value) -> bool:
-    return list(ir.RankedTensorType(value.type).shape) == [ENTRIES] and _is_byte(value)
+    return made is not None and (made.splat or made.dims == (1,) * len(made.dims))
 
 
 def _is_byte(value: Value) -> bool:
@@ -153,19 +153,19 @@ def _table(source: Value, ops: list[Op], rewriter: Rewriter) -> np.ndarray:
     """What the last op gives for each byte."""
     known: dict[Value, Any] = {source: np.arange(ENTRIES, dtype=np.uint8).view(numpy_dtype(source))}
 
-    def read(value: Value | None) -> Any:
+    def read(op: Op, value: Value | None) -> Any:
         if value is None or value in known:
             return None if value is None else known[value]
         made = const_of(value)
         assert made is not None
         array = made.array(rewriter.weights)
-        return array if _is_table(value) else array.reshape(-1)[0].reshape(())
+        return array.reshape(-1)[0].reshape(()) if value in _elements(op) else array
 
     array = known[source]
     for op in ops:
         assert isinstance(op, NnOp)
         with np.errstate(all="ignore"):
-            array = op.reference(*[read(v) for v in op.operand_fields().values()])
+            array = op.reference(*[read(op, v) for v in op.operand_fields().values()])
         known[op.results[0]] = array
     return array
 

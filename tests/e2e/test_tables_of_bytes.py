@@ -91,3 +91,27 @@ def test_without_the_pass_the_bytes_are_the_same_where_nothing_is_merged() -> No
     edits = "-nn-tabulate-bytes;-nn-lower-quantized"
     plain = xcompile.compile(model([1, 256]), "cpu", passes=edits)
     np.testing.assert_array_equal(plain(x), hard_swish(quantized(x, *WIDE)))
+
+
+@pytest.mark.parametrize("target", TIERS)
+def test_a_constant_of_256_bytes_is_no_table(target: str) -> None:
+    bias = np.random.default_rng(0).integers(0, 256, 256).astype(np.uint8)
+    constants = {"s": WIDE[0], "z": WIDE[1], "b": bias}
+    initializers = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "z"], ["c"]),
+        helper.make_node("Add", ["d", "c"], ["sum"]),
+        helper.make_node("Sigmoid", ["sum"], ["function"]),
+        helper.make_node("QuantizeLinear", ["function", "s", "z"], ["out"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "bias", [helper.make_tensor_value_info("x", TensorProto.UINT8, ["n", 256])],
+        [helper.make_tensor_value_info("out", TensorProto.UINT8, ["n", 256])], initializers,
+    )  # fmt: skip
+    opset = helper.make_opsetid("", 17)
+    made = helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    x = np.random.default_rng(1).integers(0, 256, (3, 256)).astype(np.uint8)
+    total = (numbers(x, *WIDE) + numbers(bias, *WIDE)).astype(np.float64)
+    wanted = quantized((1 / (1 + np.exp(-total))).astype(F32), *WIDE)
+    np.testing.assert_array_equal(xcompile.compile(made, target)(x), wanted)
