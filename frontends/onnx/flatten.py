@@ -55,6 +55,8 @@ def flatten(model: onnx.ModelProto, overridable: Sequence[str] = ()) -> Graph:
         if any(info.name == name for _, name in graph.outputs):
             raise CompileError("XC1008", f"the model has two outputs with the name '{info.name}'")
         graph.outputs.append((scope[info.name], info.name))
+        if info.type.tensor_type.HasField("shape"):
+            graph.ranks[scope[info.name]] = len(info.type.tensor_type.shape.dim)
     _order(graph)
     return graph
 

@@ -82,6 +82,7 @@ class Graph:
         defaults: the messages of what those inputs are that a run may leave out, by name.
         initializers: the constants' messages by value.
         outputs: value and name.
+        ranks: the rank that the model declares of an output, by its value, where it does.
         names: the model's name of each value.
     """
 
@@ -90,6 +91,7 @@ class Graph:
     defaults: dict[str, onnx.TensorProto] = field(default_factory=dict)
     initializers: dict[int, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
     outputs: list[tuple[int, str]] = field(default_factory=list)
+    ranks: dict[int, int] = field(default_factory=dict[int, int])
     names: list[str] = field(default_factory=list)
 
     def new_value(self, name: str) -> int:

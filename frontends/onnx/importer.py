@@ -133,17 +133,19 @@ class _Importer:
         values = Values(self._graph, self._module, self._external, home)
         for (number, _), argument in zip(self._graph.inputs, block.arguments, strict=True):
             values.define(number, argument)
+        self._set_names([",".join(map(str, shape)) for shape in shapes])
         outputs = [number for number, _ in self._graph.outputs]
         with home:
             scope = Scope.of(self._graph, values)
-            results = scope.run(self._graph.nodes, outputs, ir.Location.unknown())
+            results = scope.run(
+                self._graph.nodes, outputs, ir.Location.unknown(), self._graph.ranks
+            )
             self._tell(scope)
             self._module.tensors = self._tensors(scope)
             func.ReturnOp(results)
         main.attributes["function_type"] = ir.TypeAttr.get(
             ir.FunctionType.get(types, [r.type for r in results])
         )
-        self._set_names([",".join(map(str, shape)) for shape in shapes])
 
     def _tell(self, scope: Scope) -> None:
         if self._observe is not None:

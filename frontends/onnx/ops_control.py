@@ -1,7 +1,7 @@
 """Loop and Scan. If is converted by `scope`, which keeps its branches apart where it must."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,13 +10,14 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.regions import Body
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
-from xcompile.dialects.nn.binary import Maximum, Sub
+from xcompile.dialects.nn.binary import Maximum
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.control import Loop, Yield
 from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.slicing import Slice
+from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
 
@@ -145,9 +146,14 @@ def scan(node: NodeContext) -> list[Value]:
 
 @onnx_op("Scan", since=8)
 def batched_scan(node: NodeContext) -> list[Value]:
-    """The first axis of everything is the batch: one scan for each of its elements, stacked."""
-    if node.has_input(0):
-        raise node.error("XC1006", "sequence lengths of Scan 8 are not supported")
+    """The first axis of everything is the batch: one scan for each of its elements, stacked.
+
+    A sequence that is shorter than the axis ends the states there; what is stacked behind its end, which ONNX leaves
+    open, is zeros. Backward it is read from its own end.
+    """
+    lengths = node.optional(0)
+    if lengths is not None and rank_of(lengths) != 1:
+        raise node.error("XC2003", "the sequence lengths of Scan 8 are not a vector")
     given = [node.input(i) for i in range(1, node.input_count)]
     count = _state_count(node, len(given))
     states, xs = given[:count], given[count:]
@@ -159,9 +165,12 @@ def batched_scan(node: NodeContext) -> list[Value]:
     def element(index: Value, carried: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
         parts = [node.make(Gather, x=v, indices=index, axis=0).y for v in given]
         one = _Scan(node, parts[len(states) :], [0] * len(xs), backward)
+        if lengths is not None:
+            one = one.shorter(node.make(Gather, x=lengths, indices=index, axis=0).y)
         return true, [], one.build(parts[: len(states)])
 
-    batch = _sizes_along(node, given, [0] * len(given))
+    sized = given if lengths is None else [*given, lengths]
+    batch = _sizes_along(node, sized, [0] * len(sized))
     return _build(node, batch, None, [], element, level=1).results
 
 
@@ -174,12 +183,22 @@ def _state_count(node: NodeContext, inputs: int) -> int:
 
 @dataclass(frozen=True)
 class _Scan:
-    """The loop of a Scan over `xs`: along an axis of each, backward where that is not 0."""
+    """The loop of a Scan over `xs`: along an axis of each, backward where that is not 0.
+
+    Where `counted` is given, only so many iterations count.
+    """
 
     node: NodeContext
     xs: Sequence[Value]
     axes: Sequence[int]
     backward: Sequence[int]
+    counted: Value | None = None
+
+    def shorter(self, count: Value) -> "_Scan":
+        """The same of which `count` iterations count; a run with more or less than there are is an error."""
+        c = Composition(self.node)
+        fits = c.both(c.less(-1, count), c.less_equal(count, self.length))
+        return replace(self, counted=c.checked(count, fits))
 
     @cached_property
     def length(self) -> Value:
@@ -187,21 +206,26 @@ class _Scan:
 
     def build(self, states: Sequence[Value]) -> list[Value]:
         """The states at the end, and what is stacked along a new first axis."""
-        node = self.node
+        node, c = self.node, Composition(self.node)
         if len(node.body("body").outputs) < len(states):
             raise node.error("XC1011", f"the body gives less than {len(states)} values")
-        one, true = node.constant(np.array(1)), node.constant(np.array(True))
-        last = node.make(Sub, a=self.length, b=one).y if any(self.backward) else None
+        true, count = node.constant(np.array(True)), self.counted
+        end = self.length if count is None else count
+        last = c.sub(end, 1) if any(self.backward) else None
 
         def step(index: Value, carried: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
             places = {False: index}
             if last is not None:
-                places[True] = node.make(Sub, a=last, b=index).y
+                places[True] = c.maximum(c.sub(last, index), 0)
             parts = [
-                node.make(Gather, x=x, indices=places[bool(backward)], axis=axis).y
+                c.gather(x, places[bool(backward)], axis)
                 for x, axis, backward in zip(self.xs, self.axes, self.backward, strict=True)
             ]
             values = node.run_body("body", [*carried, *parts])
+            if count is not None:
+                counts = c.less(index, count)
+                behind = [*carried, *[0] * (len(values) - len(carried))]
+                values = [c.where(counts, v, b) for v, b in zip(values, behind, strict=True)]
             return true, values[: len(states)], values[len(states) :]
 
         return _build(node, self.length, None, states, step).results

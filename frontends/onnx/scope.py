@@ -3,9 +3,10 @@
 The rank of a tensor is part of its type, but a branch of an ONNX If may give another rank than the other one: a model
 that squeezes an axis when its size is 1 does so. What depends on such a result is converted in both branches, until
 all that is still needed has one rank; there the branches end. So is what depends on a sequence that a branch gives or
-that is made of such a result. The nodes of a branch that is known to run, which constants, sizes and ranks often
-decide, are converted as if they stood in place of the If. A branch in which an op is wrong, such as one that needs
-another rank, becomes an error of the running model.
+that is made of such a result. Where an output of the model still differs at the end, its declared rank decides. The
+nodes of a branch that is known to run, which constants, sizes and ranks often decide, are converted as if they stood in
+place of the If. A branch in which an op is wrong, such as one that needs another rank, becomes an error of the running
+model.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.regions import Body
 from xcompile.compiler.support.errors import CompileError
@@ -24,6 +26,7 @@ from xcompile.frontends.onnx.conversion import convert_node
 from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, Subgraph
 from xcompile.frontends.onnx.schemas import check_dtypes
 from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.undecided import how_to_decide
 from xcompile.frontends.onnx.values import Known, Values
 
 MOST_COPIES = 10_000
@@ -119,8 +122,21 @@ class Scope:
         """Whether a node or an output reads the value."""
         return number != ABSENT and number in self._read
 
-    def run(self, nodes: Sequence[Node], outputs: Sequence[int], loc: ir.Location) -> list[Value]:
+    def run(
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[int],
+        loc: ir.Location,
+        ranks: Mapping[int, int] | None = None,
+    ) -> list[Value]:
         """Convert nodes at the insertion point; the values of `outputs`.
+
+        Args:
+            nodes: in executable order.
+            outputs: what is wanted of them.
+            loc: of constants that are outputs.
+            ranks: the ranks of outputs that are declared. Where branches still differ in rank at the end, one that
+                gives another rank becomes an error of the running model, unless all do.
 
         Raises:
             CompileError: a node is wrong or not supported, or the rank of an output depends on data (XC2010).
@@ -128,13 +144,11 @@ class Scope:
         place = _Place(outer=self._place)
         with self._at(place):
             self._convert(place, nodes, outputs)
+            if place.fork is not None and ranks:
+                self._keep_declared(place.fork, ranks)
+                self._join(place, lambda number: number in outputs)
             if place.fork is not None:
-                raise CompileError(
-                    "XC2010",
-                    "the branches differ in the rank of a result that ends a graph, or it is a sequence: "
-                    "it would depend on data",
-                    node=place.fork.node.name,
-                )
+                raise _undecided(place.fork, self.values.module)
             self.made = place.values
             return [self.values.value(number, loc) for number in outputs]
 
@@ -308,6 +322,29 @@ class Scope:
                 if side.wrong is None:
                     self._join(side, needed)
 
+    def _keep_declared(self, fork: _Fork, ranks: Mapping[int, int]) -> None:
+        """Give up the branches in which an output has another rank than the declared one, unless all have."""
+
+        def check(side: _Place) -> None:
+            if side.fork is not None:
+                self._in_branches(side.fork, check)
+                return
+            with self._at(side):
+                for number, rank in ranks.items():
+                    value = self.values.known(number, ir.Location.unknown())
+                    if isinstance(value, TensorSequence) or rank_of(value) != rank:
+                        found = (
+                            "a sequence" if isinstance(value, TensorSequence) else rank_of(value)
+                        )
+                        raise CompileError(
+                            "XC2003", f"the model declares an output of rank {rank}, which is {found} here"
+                        )  # fmt: skip
+
+        try:
+            self._in_branches(fork, check)
+        except CompileError as error:
+            raise _undecided(fork, self.values.module) from error
+
     def _build(self, place: _Place, fork: _Fork, numbers: Sequence[int]) -> None:
         """Make the If of a fork at the end of a place; its results are the values of `numbers`."""
         if not numbers:
@@ -336,6 +373,16 @@ class Scope:
         with side.body:
             where = f" (node '{side.wrong.node}')" if side.wrong.node else ""
             Fail.build({"text": side.wrong.message + where}, [], loc=loc)
+
+
+def _undecided(fork: _Fork, module: Module) -> CompileError:
+    """The error of branches that still differ at the end of a graph."""
+    return CompileError(
+        "XC2010",
+        "the branches differ in the rank of a result that ends a graph, or it is a sequence: it would depend on data",
+        node=fork.node.name,
+        help=how_to_decide(module, fork.cond),
+    )
 
 
 def _decided(context: NodeContext) -> bool | None:

@@ -66,6 +66,16 @@ def test_a_branch_that_contradicts_an_op_ends_the_run_when_it_is_taken() -> None
     assert again.tobytes() == h.tobytes()
 
 
+@pytest.mark.parametrize("length", [-1, 4])
+def test_a_sequence_of_scan_8_that_is_longer_than_its_axis_ends_the_run(length) -> None:
+    case = CASES["sequences_of_a_scan_of_opset_8_may_be_shorter"]()
+    compiled = artifact_of(case.model).load(threads=1)
+    (lengths, start, x), _ = case.calls[0]
+    with pytest.raises(RuntimeModelError, match="out of range"):
+        compiled.run([np.array([3, length, 0]), start, x])
+    assert compiled.run([lengths, start, x])
+
+
 def test_a_check_of_sizes_in_a_branch_counts_only_when_it_is_taken() -> None:
     then = graph([node("Add", ["x", "z"], ["t"])], [], ["t"])
     other = graph([node("Neg", ["x"], ["e"])], [], ["e"])

@@ -438,6 +438,37 @@ def a_scan_of_opset_8_runs_for_each_element_of_the_batch() -> Case:
     return Case(made, [([np.zeros((2, 2), np.float32), x], [sums[:, -1], sums])])
 
 
+def _short_sequences(**attributes: object) -> onnx.ModelProto:
+    made = scan(RUNNING, ["lengths", "x0", "x"], ["last", "all"], 1, **attributes)
+    inputs = {"lengths": ["B"], "x0": ["B", 2], "x": ["B", "T", 2]}
+    return model([made], inputs, ["last", "all"], opset=8, dtypes={"lengths": INT64})
+
+
+BATCH = np.stack([ROWS, 10 * ROWS, 100 * ROWS])
+
+
+@case
+def sequences_of_a_scan_of_opset_8_may_be_shorter() -> Case:
+    """[1 2], [3 4], [5 6] in units of 1, 10 and 100: sums of all three, the first and none of them."""
+    start = f32(7, 7, 7, 7, 7, 7).reshape(3, 2)
+    last = f32(16, 19, 17, 27, 7, 7).reshape(3, 2)
+    sums = np.zeros((3, 3, 2), np.float32)
+    sums[0] = [[8, 9], [11, 13], [16, 19]]
+    sums[1, 0] = [17, 27]
+    return Case(_short_sequences(), [([np.array([3, 1, 0]), start, BATCH], [last, sums])])
+
+
+@case
+def shorter_sequences_are_read_backward_from_their_own_end() -> Case:
+    last = f32(9, 12, 40, 60, 0, 0).reshape(3, 2)
+    sums = np.zeros((3, 3, 2), np.float32)
+    sums[0] = [[5, 6], [8, 10], [9, 12]]
+    sums[1, :2] = [[30, 40], [40, 60]]
+    zeros = np.zeros((3, 2), np.float32)
+    proto = _short_sequences(directions=[1])
+    return Case(proto, [([np.array([3, 2, 0]), zeros, BATCH], [last, sums])])
+
+
 @case
 def a_function_of_the_model_holds_a_loop() -> Case:
     body = graph([node("Mul", ["a", "w"], ["a2"])], ["i", "go", "a"], ["go", "a2"])

@@ -109,7 +109,51 @@ def test_an_op_that_is_wrong_in_both_branches_is_refused() -> None:
 
 
 def test_an_output_of_the_model_whose_rank_depends_on_data_is_refused() -> None:
-    assert "'branch'" in refused(branching(SAME, TALLER), "XC2010")
+    text = refused(branching(SAME, TALLER), "XC2010")
+    assert "'branch'" in text
+    assert "the data of 'c' decides" in text
+
+
+def squeezing(sizes: list[int | str], declared: list[int] | None = None) -> onnx.ModelProto:
+    """The last node squeezes axis 1 where its size is 1, as exporters write it."""
+    sized = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["n"])]
+    flat = graph([node("Squeeze", ["x", "one"], ["f"])], [], ["f"])
+    same = graph([node("Identity", ["x"], ["s2"])], [], ["s2"])
+    branch = node("If", ["c"], ["y"], then_branch=flat, else_branch=same, name="branch")
+    nodes = [*sized, node("Equal", ["n", "one"], ["c"]), branch]
+    proto = model(nodes, {"x": sizes}, ["y"], {"one": np.array([1])})
+    if declared is not None:
+        info = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, declared)
+        proto.graph.output[0].CopyFrom(info)
+    return proto
+
+
+def test_the_size_that_decides_the_rank_of_an_output_is_named() -> None:
+    text = refused(squeezing(["batch", "width"]), "XC2010")
+    assert "declare the size that decides, axis 1 of 'x' ('width'), as a number" in text
+
+
+@pytest.mark.parametrize(("sizes", "rank"), [([3, 1], 1), ([3, 2], 2), (["batch", 1], 1)])
+def test_a_stated_size_decides_the_rank_of_an_output(sizes, rank: int) -> None:
+    module = imported(squeezing(sizes))
+    assert "nn.if" not in op_names(module)
+    assert ir.RankedTensorType(module.main.type.results[0]).rank == rank
+
+
+@pytest.mark.parametrize(("declared", "right", "wrong"), [([3], 1, 2), ([3, 2], 2, 1)])
+def test_the_declared_rank_of_an_output_decides_between_branches(declared, right, wrong) -> None:
+    module = imported(squeezing(["batch", "width"], declared))
+    x = f32(*range(3 * right)).reshape(3, right)
+    (y,) = interpret(module, [x])
+    assert y.shape == ((3,) if right == 1 else (3, 2))
+    np.testing.assert_array_equal(y.reshape(x.shape), x)
+    message = f"declares an output of rank {len(declared)}, which is {3 - len(declared)} here"
+    with pytest.raises(CompileError, match=message):
+        interpret(module, [np.ones((3, wrong), np.float32)])
+
+
+def test_a_declared_rank_that_no_branch_gives_decides_nothing() -> None:
+    assert "axis 1 of 'x'" in refused(squeezing(["batch", "width"], [1, 2, 3]), "XC2010")
 
 
 def test_ranks_that_stay_apart_for_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,32 @@ def test_a_declared_rank_of_an_output_that_is_wrong_is_not_believed():
     assert run(proto, f32([1, 2]))[0].shape == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [(TensorProto.INT64, [2, 3]), (TensorProto.FLOAT, [6]), (TensorProto.FLOAT, [2, 4])],
+    ids=["dtype", "rank", "size"],
+)
+@pytest.mark.parametrize("where", ["output", "between", "in a branch"])
+def test_what_the_graph_computes_counts_and_not_what_is_declared_of_it(where, kind, sizes):
+    wrong = helper.make_tensor_value_info("t", kind, sizes)
+    negated = [node("Neg", ["x"], ["t"])]
+    if where == "in a branch":
+        inner = helper.make_graph(negated, "inner", [], [wrong])
+        branch = node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)
+        nodes = [branch, node("Neg", ["z"], ["y"])]
+    else:
+        nodes = [*negated, node("Neg", ["t"], ["y"])]
+    proto = model(nodes, {"x": [2, 3], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL})
+    if where == "output":
+        proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", kind, sizes))
+    elif where == "between":
+        proto.graph.value_info.append(wrong)
+    x = f32([[1, 2, 3], [4, 5, 6]])
+    (y,) = run(proto, x, np.array(True))
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, x)
+
+
 # -- axes of no elements ---------------------------------------------------------------------------
 
 
