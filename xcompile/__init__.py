@@ -21,6 +21,7 @@ _EXPORTS = {
     "Executable": "xcompile.runtime.executable",
     "RuntimeModelError": "xcompile.runtime.errors",
     "diff": "xcompile.compiler.diff.api",
+    "diff_precision": "xcompile.compiler.diff.api",
     "load": "xcompile.runtime.library",
     "profile": "xcompile.compiler.profile",
     "targets": "xcompile.compiler.target.registry",
@@ -41,6 +42,7 @@ __all__ = [
     "RuntimeModelError",
     "compile",
     "diff",
+    "diff_precision",
     "load",
     "profile",
     "targets",
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     import xcompile.frontends.onnx.zoo as zoo
     from xcompile.compiler.api import compile
     from xcompile.compiler.calibration.calibrator import Calibrator
-    from xcompile.compiler.diff.api import diff
+    from xcompile.compiler.diff.api import diff, diff_precision
     from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.profile import profile
     from xcompile.compiler.quantize.table import CalibrationTable

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from xcompile.compiler.numerics.compare import Metrics
+from xcompile.compiler.support.page import page
 
 Verdict = Literal["differs", "carries", "equal"]
 """Of a value: its own step is wrong; its step is right, but its operands were not quite; all is within the rounding."""
@@ -98,9 +99,19 @@ class Report:
 
     def to_html(self) -> str:
         """One page without anything outside of it."""
-        from xcompile.compiler.diff.page import page
-
-        return page(self)
+        colours = {"differs": "bad", "carries": "doubtful", "equal": ""}
+        rows = self.sorted_rows()
+        return page(
+            f"xcompile diff: {self.model}",
+            [
+                f"{self.summary()}; compiled for {self.target}",
+                *([] if self.culprits else ["Nothing is wrong."]),
+            ],
+            HEADER,
+            [cells(row) for row in rows],
+            points=[str(culprit) for culprit in self.culprits],
+            classes=[colours[row.verdict] for row in rows],
+        )
 
 
 def number(value: float) -> str:

@@ -1,6 +1,7 @@
 """Names of values: those of the model's tensors, as far as they still are values, else names made from them."""
 
 import hashlib
+from collections.abc import Collection
 
 from xcompile.compiler.ir.location import node_names
 from xcompile.compiler.ir.mlir import ir
@@ -10,8 +11,8 @@ from xcompile.compiler.ir.rewrite import walk
 from xcompile.dialects.nn.const import Const
 
 
-def tensor_names(module: Module) -> dict[Value, str]:
-    """A name for each value of `@main` that is no constant, none twice.
+def tensor_names(module: Module, unnamed: Collection[str] = ()) -> dict[Value, str]:
+    """A name for each value of `@main` that is no constant, none twice; results of the ops in `unnamed` have none.
 
     Inputs and outputs have the model's names. Any other value has that of the tensor that the last model node of its
     op's location gives; where several values claim one name the last has it, and the others are called `name#1`,
@@ -37,7 +38,7 @@ def tensor_names(module: Module) -> dict[Value, str]:
     order = {node: place for place, node in enumerate(module.tensors)}
     claims: dict[str, list[Value]] = {}
     for place, operation in enumerate(body):
-        if Const.of(operation.operation) is not None:
+        if Const.of(operation.operation) is not None or operation.operation.name in unnamed:
             continue
         for index, value in enumerate(operation.operation.results):
             claim = _claim(module, operation.operation, index, order) or f"value{place}"

@@ -28,7 +28,8 @@ def quantized_digits(model: onnx.ModelProto, images: np.ndarray) -> onnx.ModelPr
             x, w, bias = node.input
             x_scale, x_zero = _unsigned(seen[x])
             w_scale = np.abs(weights[w].reshape(len(weights[w]), -1)).max(axis=1) / np.float32(127)
-            _put(nodes, graph, x, x_scale, x_zero)
+            if not any(x in other.input for other in nodes if other.op_type == "QuantizeLinear"):
+                _put(nodes, graph, x, x_scale, x_zero)
             columns = w_scale.reshape(-1, *[1] * (weights[w].ndim - 1))
             integers = np.rint(weights[w] / columns).clip(-127, 127).astype(np.int8)
             _constant(nodes, graph, w, integers, w_scale)
