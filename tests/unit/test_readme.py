@@ -49,7 +49,7 @@ def test_the_python_blocks_run_one_after_the_other(folder: Path, page: Path) -> 
 
 def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert (len(commands()), len(commands(DEBUGGING))) == (9, 4)
+    assert (len(commands()), len(commands(DEBUGGING))) == (9, 6)
     for line in (*commands(), *commands(DEBUGGING)):
         assert execute(shlex.split(line)[1:]) == 0, line
     assert (folder / "results" / "scores.npy").exists()
