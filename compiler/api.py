@@ -22,7 +22,8 @@ from xcompile.compiler.support.options import (
     Options,
 )
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
-from xcompile.compiler.target.registry import parse_target
+from xcompile.compiler.support.precision_map import ALL_FLOAT, FLOAT, PrecisionMap
+from xcompile.compiler.target.registry import check_precision, parse_target
 from xcompile.compiler.target.target import Target
 from xcompile.runtime.abi import is_prefix
 
@@ -53,6 +54,7 @@ def compile(
     pool: "WorkerPool | None" = None,
     fallback: str | None = None,
     overridable: str | Sequence[str] = (),
+    precisions: Mapping[str, str] | None = None,
     calibrate: Any = None,
     calibration_table: str | PathLike[str] | CalibrationTable | None = None,
     observer: str = "mse",
@@ -84,12 +86,14 @@ def compile(
         overridable: inputs (or one) that have an initializer and that a run may replace; they come behind the other
             inputs, and what a run leaves out is the initializer. By default initializers are constants, which is what
             weights are packed and folded as.
+        precisions: of parts of the model, where they differ from the target's: globs of nodes or tensors to names, of
+            which the last that fits holds: {"layer3/*": "fp32"}.
         calibrate: samples for a float model that is compiled for "int8" (100 to 1,000 are usual): an iterable of
             inputs, a path of an .npz file or a folder, "FILE.py:FUNCTION"; see `compiler/calibration/data.py`.
         calibration_table: what calibration found before, instead: a table or the path of one.
         observer: how the range of a tensor is chosen from samples: "min-max", "percentile", "percentile:99.9",
             "entropy" or "mse".
-        keep_float: globs (or one) of nodes or tensors whose products stay in floating point.
+        keep_float: globs (or one) of nodes or tensors that stay in float32: rules of `precisions` behind the others.
         accuracy_budget: what an int8 model may lose of the float model's `metric`, in its unit: as few products as that
             takes stay in floating point. `meet_budget` says how it is found.
         metric: a function that is given a model, calls it on held-out data and gives a number; more is better.
@@ -105,7 +109,8 @@ def compile(
     check_callbacks(progress, pool)
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
-        options=options, overridable=overridable, calibration_table=calibration_table, keep_float=keep_float,
+        options=options, overridable=overridable, precisions=precisions, calibration_table=calibration_table,
+        keep_float=keep_float,
     )  # fmt: skip
     if fallback is not None and request.overridable:
         raise CompileError("XC6005", "a fallback and overridable inputs do not go together")
@@ -160,6 +165,7 @@ def make_request(
     prefix: str = "model",
     options: Mapping[str, object] | None = None,
     overridable: str | Sequence[str] = (),
+    precisions: Mapping[str, str] | None = None,
     calibration_table: str | PathLike[str] | CalibrationTable | None = None,
     keep_float: str | Sequence[str] = (),
 ) -> tuple[Request, int | None]:
@@ -169,9 +175,10 @@ def make_request(
         CompileError: an argument is not what it should be.
     """
     _check_kinds(target, passes, pipeline)
-    resolved, precision = (target, "fp32") if isinstance(target, Target) else parse_target(target)
-    kept = tuple(_listed(keep_float, (str,), "XC6005", "globs of nodes"))
-    table = _table(calibration_table, precision, kept)
+    resolved, default = (target, FLOAT) if isinstance(target, Target) else parse_target(target)
+    kept = _listed(keep_float, (str,), "XC6005", "globs of nodes")
+    chosen = PrecisionMap(default, _rules(precisions or {})).keeping_float(kept)
+    table = _table(calibration_table, chosen)
     given = Options(options)
     most = given[THREADS] if threads is None else THREADS.parse(threads)
     resolved = replace(resolved, cores=most) if most else resolved
@@ -191,27 +198,34 @@ def make_request(
         prefix=prefix,
         options=given,
         overridable=tuple(_listed(overridable, (str,), "XC6005", "names of inputs")),
-        precision=precision,
+        precisions=chosen,
         calibration=table.to_text() if table is not None else "",
     )
     return made, most
 
 
 def _table(
-    given: str | PathLike[str] | CalibrationTable | None,
-    precision: str,
-    keep_float: tuple[str, ...],
+    given: str | PathLike[str] | CalibrationTable | None, precisions: PrecisionMap
 ) -> CalibrationTable | None:
-    """The calibration table that was given, with what is to stay in floating point."""
+    """The calibration table that was given."""
     if given is None:
         return None
     if not isinstance(given, str | PathLike | CalibrationTable):
         what = type(given).__name__
         raise CompileError("XC6005", f"a calibration table is a table or a path, not {what}")
-    if precision != "int8":
-        raise _without_int8()
-    table = given if isinstance(given, CalibrationTable) else CalibrationTable.load(Path(given))
-    return replace(table, keep_float=(*table.keep_float, *keep_float))
+    require_int8(precisions)
+    return given if isinstance(given, CalibrationTable) else CalibrationTable.load(Path(given))
+
+
+def _rules(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The rules that the argument `precisions` has."""
+    if not isinstance(given, Mapping) or not all(isinstance(glob, str) for glob in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CompileError(
+            "XC6005", "precisions are a mapping from globs of nodes to names of precisions"
+        )
+    for glob, name in given.items():
+        check_precision(name, f"the precision of '{glob}'")
+    return tuple(given.items())
 
 
 def budget_report(
@@ -235,8 +249,7 @@ def budget_report(
     from xcompile.compiler.driver import worker_pool
     from xcompile.compiler.target.host import host_target
 
-    if request.precision != "int8":
-        raise _without_int8()
+    require_int8(request.precisions)
     if budget is None or metric is None or not callable(metric) or not budget >= 0:
         raise CompileError("XC6005", "a budget is a number from 0 and goes with a metric to call")
     if not request.calibration:
@@ -251,22 +264,29 @@ def budget_report(
             wanted = replace(
                 request,
                 target=target,
-                precision="fp32" if chosen is None else "int8",
+                precisions=ALL_FLOAT if chosen is None else request.precisions,
                 calibration="" if chosen is None else chosen.to_text(),
             )
             slot = Slot(model, wanted)
             artifact = slot.get() or _make(model, wanted, slot, None, workers)
             return CompiledModel(artifact, threads=threads)
 
-        products = quantized_products(model, table, request.overridable)
+        kept = request.precisions.keeping_float(table.keep_float)
+        products = quantized_products(model, kept, request.overridable)
         return meet_budget(build, products, table, metric, budget, progress)
 
 
-def _without_int8() -> CompileError:
-    return CompileError(
-        "XC6005", "calibration is for the precision int8",
-        help="name it in the target: cpu-int8, x86-vnni-int8, arm-dotprod-int8",
-    )  # fmt: skip
+def require_int8(precisions: PrecisionMap) -> None:
+    """Raise unless a model, or a part of it, is to be of integers with scales that samples give.
+
+    Raises:
+        CompileError: XC6005.
+    """
+    if "int8" not in precisions.used():
+        raise CompileError(
+            "XC6005", "calibration is for the precision int8",
+            help="name it in the target: cpu-int8, x86-vnni-int8, arm-dotprod-int8",
+        )  # fmt: skip
 
 
 def _calibrated(
@@ -280,8 +300,7 @@ def _calibrated(
     """The request with a calibration table of these samples."""
     from xcompile.compiler.calibration.run import calibrate_model
 
-    if request.precision != "int8":
-        raise _without_int8()
+    require_int8(request.precisions)
     if request.calibration:
         raise CompileError("XC6005", "samples and a calibration table are given: one is enough")
     kept = _listed(keep_float, (str,), "XC6005", "globs of nodes")

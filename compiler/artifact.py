@@ -40,7 +40,7 @@ class Artifact:
         architecture: of the machine it is for, "x86_64" or "aarch64".
         kernels: of the symbols in the program's steps.
         explanations: what the passes that were asked say of themselves, a line each.
-        kept_float: model nodes whose products stay in floating point in a model that is quantized, and why.
+        kept_float: model nodes whose products are not of what the model was compiled for, and why.
     """
 
     manifest: Manifest

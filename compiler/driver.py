@@ -51,7 +51,7 @@ _TEXT_LIMIT = 1000
 
 def resolved_pipeline(request: Request) -> Pipeline:
     """The request's pipeline with its edits."""
-    text = request.pipeline or default_pipeline(request.target, request.precision)
+    text = request.pipeline or default_pipeline(request.target, request.precisions)
     made = parse_pipeline(text, PIPELINES)
     return made.edited(request.passes, PIPELINES) if request.passes else made
 
@@ -103,7 +103,11 @@ def plan_module(
             watching.append(VerifyNumerics())
         watching += request.instruments
         context = PassContext(
-            request.target, request.explain, instruments=watching, calibration=request.calibration
+            request.target,
+            request.explain,
+            instruments=watching,
+            calibration=request.calibration,
+            precisions=request.precisions,
         )
         run_pipeline(module, resolved_pipeline(request), context)
         TRACE.enter(None)

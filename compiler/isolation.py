@@ -34,6 +34,7 @@ from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, facts_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import VERIFY_EACH, VERIFY_NUMERICS, WORKER_TIMEOUT, Options
+from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.compiler.support.trace import TRACE, read
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import WorkerPool
@@ -140,7 +141,7 @@ def _payload(model: Any, request: Request, folder: Path) -> dict[str, Any]:
         "pipeline": request.pipeline,
         "passes": request.passes,
         "prefix": request.prefix,
-        "precision": request.precision,
+        "precisions": request.precisions.to_json(),
         "calibration": request.calibration,
         "explain": sorted(request.explain),
         "overridable": list(request.overridable),
@@ -217,7 +218,7 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         overridable=tuple(payload["overridable"]),
         options=Options(payload["verify"]),
         instruments=(Follow(folder),),
-        precision=payload["precision"],
+        precisions=PrecisionMap.from_json(payload["precisions"]),
         calibration=payload["calibration"],
     )
     with following(folder) as printed:

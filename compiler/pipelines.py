@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from xcompile.compiler.support.precision_map import ALL_FLOAT, PrecisionMap
 from xcompile.compiler.target.target import Target
 
 CLEAN_PASSES = ",".join(
@@ -60,17 +61,22 @@ FINISH_PASSES = ",".join(
 GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 """What every target does to a graph before its own passes."""
 
+PRECISION_PASSES: Mapping[str, str] = {"int8": "nn-insert-quantization"}
+"""What stands between `@clean` and `@finish` for each precision but float32, in the order of running."""
+
 PIPELINES: Mapping[str, str] = {
     "clean": CLEAN_PASSES,
     "finish": FINISH_PASSES,
     "graph": "@clean,@finish",
     "kernels": "nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,nn-repeat-widening,kernel-form",
     "cpu": "@graph,@kernels",
-    "cpu-int8": "@clean,nn-insert-quantization,@finish,@kernels",
+    **{f"cpu-{name}": f"@clean,{text},@finish,@kernels" for name, text in PRECISION_PASSES.items()},
 }
 """What `@name` stands for in pipeline text."""
 
 
-def default_pipeline(target: Target, precision: str = "fp32") -> str:
-    """The pipeline text of a target and a precision."""
-    return "@cpu" if precision == "fp32" else f"@cpu-{precision}"
+def default_pipeline(target: Target, precisions: PrecisionMap = ALL_FLOAT) -> str:
+    """The pipeline text of a target and the precisions of a model."""
+    used = set(precisions.used())
+    passes = dict.fromkeys(text for name, text in PRECISION_PASSES.items() if name in used)
+    return ",".join(("@clean", *passes, "@finish", "@kernels")) if passes else "@cpu"

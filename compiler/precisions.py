@@ -1,5 +1,6 @@
-"""Which products of a compiled model are of integers, which are not, and why."""
+"""What numbers the products of a compiled model are of, and why."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ class NodePrecision:
         nodes: the model nodes that it computes.
         arithmetic: what it multiplies: "int8", "float32", "int32", …
         operations: multiplications and additions, where sizes that are not known count as 1.
-        why: the reason why it is not of 8-bit integers; empty where nobody said so.
+        why: the reason why it is not of what the model was compiled for; empty where it is, and where nobody said.
     """
 
     nodes: str
@@ -44,14 +45,20 @@ def precisions_of(artifact: Artifact) -> list[NodePrecision]:
 
 def integer_share(rows: Sequence[NodePrecision]) -> float:
     """Which part of the operations of all products are of 8-bit integers, from 0 to 1; 1 where there are none."""
+    return share(rows, INTEGER)
+
+
+def share(rows: Sequence[NodePrecision], arithmetic: str) -> float:
+    """Which part of the operations of all products are of such numbers, from 0 to 1; 1 where there are none."""
     total = sum(row.operations for row in rows)
-    integer = sum(row.operations for row in rows if row.arithmetic == INTEGER)
-    return integer / total if total else 1.0
+    chosen = sum(row.operations for row in rows if row.arithmetic == arithmetic)
+    return chosen / total if total else 1.0
 
 
 def summary(rows: Sequence[NodePrecision]) -> str:
-    """One line: how many products are of integers."""
-    count = sum(row.arithmetic == INTEGER for row in rows)
-    return (
-        f"{INTEGER}: {count} of {len(rows)} products, {integer_share(rows):.1%} of their operations"
+    """A line for each kind of numbers that products are of: how many of them, and how much of the work that is."""
+    kinds = Counter(row.arithmetic for row in rows)
+    return "\n".join(
+        f"{kind}: {count} of {len(rows)} products, {share(rows, kind):.1%} of their operations"
+        for kind, count in sorted(kinds.items())
     )

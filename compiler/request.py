@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from xcompile.compiler.support.fingerprint import compiler_fingerprint, extensions_fingerprint
 from xcompile.compiler.support.options import VERIFY_NUMERICS, Options
 from xcompile.compiler.support.plugins import plugin_module_name
+from xcompile.compiler.support.precision_map import ALL_FLOAT, PrecisionMap
 from xcompile.compiler.target.target import Target
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Request:
         options: everything else.
         overridable: inputs with an initializer that a run may replace.
         instruments: who watches the passes, besides verification.
-        precision: which default pipeline is meant.
+        precisions: of the model and parts of it; the default pipeline has their passes.
         calibration: the calibration table as JSON text; empty when there is none.
     """
 
@@ -49,7 +50,7 @@ class Request:
     options: Options = field(default_factory=Options)
     overridable: tuple[str, ...] = ()
     instruments: tuple["Instrument", ...] = ()
-    precision: str = "fp32"
+    precisions: PrecisionMap = ALL_FLOAT
     calibration: str = ""
 
     def key(self) -> str | None:
@@ -81,7 +82,7 @@ class Request:
             "overridable": sorted(self.overridable),
             "passes": self.passes,
             "pipeline": self.pipeline,
-            "precision": self.precision,
+            "precisions": self.precisions.to_json(),
             "prefix": self.prefix,
             "target": self.target.to_json(),
         }

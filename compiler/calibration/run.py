@@ -12,6 +12,7 @@ from xcompile.compiler.quantize.observers import observer_of
 from xcompile.compiler.quantize.plan import plan_quantization
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress
+from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.frontends.onnx.importer import import_onnx
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def calibrate_model(
 
 def quantized_products(
     model: "str | PathLike[str] | bytes | onnx.ModelProto",
-    table: CalibrationTable,
+    precisions: PrecisionMap,
     overridable: Sequence[str] = (),
 ) -> list[str]:
     """The tensors that the quantized products of a model give, in order.
@@ -94,4 +95,4 @@ def quantized_products(
     module = import_onnx(model, overridable=overridable)
     with module.context, ir.Location.unknown():
         plan_float_model(module)
-        return [product.name for product in plan_quantization(module, table.keep_float).products]
+        return [product.name for product in plan_quantization(module, precisions).products]

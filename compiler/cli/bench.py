@@ -47,6 +47,7 @@ def bench(
     jobs: options.Jobs = None,
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
+    precision: options.Precision = None,
 ) -> None:
     """Measure the latency of a model.
 
@@ -58,7 +59,7 @@ def bench(
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache, calibration_table=calibration_table,
+        jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
     )  # fmt: skip
     artifact: Artifact | None = None
     if options.is_library(model):

@@ -68,6 +68,7 @@ def compile_command(
             help="With --calibrate: make ranges of channels between convolutions alike first.",
         ),
     ] = False,
+    precision: options.Precision = None,
     keep_float: options.KeepFloat = None,
     accuracy_budget: Annotated[
         float | None,
@@ -96,6 +97,7 @@ def compile_command(
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
         verify_numerics, fallback, overridable or (), calibration_table, keep_float or (),
+        precision or (),
     )  # fmt: skip
     start = time.perf_counter()
     if calibrate is not None:
@@ -119,7 +121,7 @@ def compile_command(
         print(_details(made))
     if report:
         print(_report(made))
-    if target.endswith("-int8"):
+    if compilation.chooses_precision():
         print(precision_table(made))
     size = bytes_text(path.stat().st_size)
     print(f"{path}: {size}, {len(made.artifact.kernels)} kernels, {seconds:.1f} s")

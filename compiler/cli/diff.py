@@ -53,6 +53,7 @@ def diff(
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
     keep_float: options.KeepFloat = None,
+    precision: options.Precision = None,
 ) -> None:
     """Compare a compiled model with an oracle, or with itself in another precision, tensor by tensor.
 
@@ -67,7 +68,8 @@ def diff(
         raise CompileError("XC6006", "diff needs the ONNX model, not a library")
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache, calibration_table=calibration_table, keep_float=keep_float or (),
+        jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
+        keep_float=keep_float or (),
     )  # fmt: skip
     if other is not None or against in PRECISIONS:
         if other is None:

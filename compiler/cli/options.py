@@ -80,6 +80,13 @@ KeepFloat = Annotated[
     list[str] | None,
     typer.Option(metavar="GLOB", help="Nodes that stay in floating point in an int8 model."),
 ]
+Precision = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GLOB=NAME",
+        help="Compute nodes or tensors in another precision than the target's; the last that fits holds.",
+    ),
+]
 Jobs = Annotated[int | None, typer.Option(help="Processes that compile kernels.")]
 Cache = Annotated[
     Path | None, typer.Option(help="The folder that keeps compiled kernels between runs.")
@@ -105,6 +112,27 @@ class Compilation:
     overridable: Sequence[str] = ()
     calibration_table: Any = None
     keep_float: Sequence[str] = ()
+    precision: Sequence[str] = ()
+
+    def precisions(self) -> dict[str, str]:
+        """The precision of each glob, in the order in which they were given last."""
+        chosen: dict[str, str] = {}
+        for text in self.precision:
+            glob, equals, name = text.rpartition("=")
+            if not equals:
+                raise CompileError(
+                    "XC6005", f"--precision is '{text}'", help="GLOB=NAME, such as 'layer3/*=fp32'"
+                )
+            chosen.pop(glob, None)
+            chosen[glob] = name
+        return chosen
+
+    def chooses_precision(self) -> bool:
+        """Whether a part of the model is asked to be in another precision than float32."""
+        from xcompile.compiler.support.precision_map import FLOAT
+        from xcompile.compiler.target.registry import parse_target
+
+        return {parse_target(self.target)[1], *self.precisions().values()} != {FLOAT}
 
     def edits(self) -> str:
         """The edits of the pipeline, `winograd` included."""
@@ -129,6 +157,7 @@ class Compilation:
             "explain": self.explain,
             "prefix": self.prefix,
             "overridable": self.overridable,
+            "precisions": self.precisions(),
             "calibration_table": self.calibration_table,
             "keep_float": self.keep_float,
             "options": {name: value for name, value in given.items() if value is not None},

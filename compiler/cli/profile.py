@@ -29,6 +29,7 @@ def profile(
     jobs: options.Jobs = None,
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
+    precision: options.Precision = None,
 ) -> None:
     """Print the time of each launch, with the model nodes that it computes and its share of the machine's peaks.
 
@@ -41,7 +42,7 @@ def profile(
         raise CompileError("XC6006", "profile needs the ONNX model, not a library")
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
-        jobs=jobs, cache=cache, calibration_table=calibration_table,
+        jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
     )  # fmt: skip
     compiled = compilation.compile(model)
     executable = compiled.executable

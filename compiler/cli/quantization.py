@@ -29,15 +29,13 @@ def calibrated(
     Raises:
         CompileError: the model cannot be compiled, or the samples cannot be used.
     """
+    from xcompile.compiler.api import make_request, require_int8
     from xcompile.compiler.calibration.run import calibrate_model
 
-    if not compilation.target.endswith("-int8"):
-        raise CompileError(
-            "XC6005", "--calibrate is for the precision int8",
-            help="name it in the target: cpu-int8, x86-vnni-int8, arm-dotprod-int8",
-        )  # fmt: skip
     path: Path | None = compilation.calibration_table
+    compilation = replace(compilation, calibration_table=None)
     arguments = compilation.arguments()
+    require_int8(make_request(**arguments)[0].precisions)
     with progress_bar() as progress:
         made = calibrate_model(
             model,
@@ -54,11 +52,11 @@ def calibrated(
         )
     if path is not None:
         made.save(path)
-    return replace(compilation, calibration_table=made, keep_float=())
+    return replace(compilation, calibration_table=made)
 
 
 def precision_table(made: "CompiledModel") -> str:
-    """A line for each product, and one that sums them up."""
+    """A line for each product, and those that sum them up."""
     from xcompile.compiler.precisions import summary
 
     rows = made.precisions()
@@ -99,4 +97,4 @@ def within_budget(
         raise CompileError(
             "XC6010", report.statement(), help="compile for float, or allow a larger loss"
         )
-    return replace(compilation, calibration_table=report.table, keep_float=())
+    return replace(compilation, calibration_table=report.table)

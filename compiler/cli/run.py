@@ -31,6 +31,7 @@ def run(
     jobs: options.Jobs = None,
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
+    precision: options.Precision = None,
     fallback: options.Fallback = None,
     overridable: options.Overridable = None,
 ) -> None:
@@ -43,7 +44,7 @@ def run(
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, fallback=fallback, overridable=overridable or (),
-        calibration_table=calibration_table,
+        calibration_table=calibration_table, precision=precision or (),
     )  # fmt: skip
     opened = compilation.open(model) if options.is_library(model) else compilation.compile(model)
     results = opened.run(read_inputs(inputs or (), opened.inputs))

@@ -25,6 +25,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.rewrite import Pattern, RewriteStats, apply_patterns
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.fingerprint import PASSES_GROUP, note_extension
+from xcompile.compiler.support.precision_map import ALL_FLOAT, PrecisionMap
 from xcompile.compiler.target.target import Target
 
 
@@ -57,6 +58,7 @@ class PassContext:
         instruments: who watches, in the order of calling.
         last: what the last pass did; None when it is not made of patterns and did not say.
         calibration: the calibration table that the compile was given, as JSON text; empty when there is none.
+        precisions: of the model and parts of it; passes for a precision ask it what to do with an op.
     """
 
     target: Target
@@ -65,6 +67,7 @@ class PassContext:
     instruments: Sequence[Instrument] = ()
     last: RewriteStats | None = None
     calibration: str = ""
+    precisions: PrecisionMap = ALL_FLOAT
 
     def wants_reasons(self, name: str) -> bool:
         return name in self.explain or "*" in self.explain

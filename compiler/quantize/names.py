@@ -1,12 +1,12 @@
 """Names of values: those of the model's tensors, as far as they still are values, else names made from them."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from xcompile.compiler.ir.location import node_names
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.rewrite import walk
 from xcompile.dialects.nn.const import Const
 
@@ -48,6 +48,16 @@ def tensor_names(module: Module, unnamed: Collection[str] = ()) -> dict[Value, s
             if value not in names:
                 give(value, claim)
     return names
+
+
+def op_names(op: Op, names: Mapping[Value, str]) -> list[str]:
+    """What a `PrecisionMap` knows an op by: its model nodes, and the tensors that it gives.
+
+    Args:
+        op: of `@main`, or of a branch or loop in it.
+        names: `tensor_names` of the module.
+    """
+    return [*node_names(op.location), *(names[v] for v in op.results if v in names)]
 
 
 def digest_of(module: Module) -> str:

@@ -6,16 +6,14 @@ quantized too, so that no float32 tensor lies in memory between integer products
 of two products' results that an elementwise op joins (the other one is finished by that op before it is stored).
 """
 
-import fnmatch
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from xcompile.compiler.ir.location import node_names
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
-from xcompile.compiler.quantize.names import tensor_names
+from xcompile.compiler.quantize.names import op_names, tensor_names
+from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
@@ -27,6 +25,9 @@ from xcompile.dialects.nn.reduce import ReduceMean
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """So many products of 8-bit numbers are summed in int32 without overflow, whatever the numbers."""
+
+INT8 = PrecisionMap("int8")
+"""All in 8-bit integers, as far as possible."""
 
 KEPT_IN_FLOAT = "KeptInFloat"
 """What the pass that quantizes calls it when it leaves a product as it is."""
@@ -77,21 +78,21 @@ class QuantizationPlan:
     floats: dict[Op, str] = field(default_factory=dict[Op, str])
 
 
-def plan_quantization(module: Module, keep_float: Sequence[str] = ()) -> QuantizationPlan:
+def plan_quantization(module: Module, precisions: PrecisionMap = INT8) -> QuantizationPlan:
     """Decide what is quantized in a module of the nn level that `@clean` has passed.
 
     Args:
         module: stays as it is. Ops in branches and loops stay in floating point.
-        keep_float: globs; ops of nodes or with results of these names stay in floating point.
+        precisions: what else than int8 an op is to be computed in.
     """
-    return _Planner(module, keep_float).run()
+    return _Planner(module, precisions).run()
 
 
 class _Planner:
-    def __init__(self, module: Module, keep_float: Sequence[str]) -> None:
+    def __init__(self, module: Module, precisions: PrecisionMap) -> None:
         self._module = module
         self._names = tensor_names(module)
-        self._keep = keep_float
+        self._precisions = precisions
         self._plan = QuantizationPlan()
         self._chosen = set[Value]()
         self._order: dict[Value, int] = {}
@@ -124,11 +125,12 @@ class _Planner:
         self._whole.update(dict.fromkeys(op.results, True))
 
     def _kept(self, op: Op) -> str | None:
-        names = {*node_names(op.location), *(self._names[v] for v in op.results)}
-        for glob in self._keep:
-            if any(fnmatch.fnmatchcase(name, glob) for name in names):
-                return f"kept in floating point by '{glob}'"
-        return None
+        names = op_names(op, self._names)
+        if self._precisions.of(names) == INT8.default:
+            return None
+        return (
+            self._precisions.reason(names) or f"the model is computed in {self._precisions.default}"
+        )
 
     def _product(self, op: Conv | MatMul | ConvTranspose) -> Product | str:
         """The product, or why it stays in floating point."""

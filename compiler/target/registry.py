@@ -13,7 +13,7 @@ from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
 
 PRECISIONS: Final = ("fp32", "int8")
-"""The precisions there are; the first is the default."""
+"""The precisions there are; the first is the default. `compiler/pipelines.py` has the passes of the others."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -86,15 +86,25 @@ def parse_target(text: str) -> tuple[Target, str]:
         return known[text], PRECISIONS[0]
     name, _, precision = text.rpartition("-")
     if name in known:
-        if precision in PRECISIONS:
-            return known[name], precision
-        raise CompileError(
-            "XC6002",
-            f"no precision '{precision}' (in target '{text}')",
-            help=_suggestion(precision, PRECISIONS),
-        )
+        check_precision(precision, f"target '{text}'")
+        return known[name], precision
     name = name if precision in PRECISIONS else text
     raise CompileError("XC6001", f"no target '{name}'", help=_suggestion(name, known))
+
+
+def check_precision(name: str, where: str) -> None:
+    """Raise unless there is a precision of this name.
+
+    Args:
+        name: of the precision.
+        where: what named it, for the error.
+
+    Raises:
+        CompileError: XC6002.
+    """
+    if name not in PRECISIONS:
+        help = _suggestion(str(name), PRECISIONS)
+        raise CompileError("XC6002", f"no precision '{name}' (in {where})", help=help)
 
 
 def _suggestion(wrong: str, known: Iterable[str]) -> str:

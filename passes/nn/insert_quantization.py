@@ -14,6 +14,7 @@ from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats, users
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import (
+    INT8,
     KEPT_IN_FLOAT,
     Product,
     QuantizationPlan,
@@ -56,7 +57,8 @@ class InsertQuantization(Pass):
             table = self._table(context)
             if table.equalized:
                 equalize_channels(module)
-            plan = plan_quantization(module, table.keep_float)
+            precisions = context.precisions.asking(INT8.default).keeping_float(table.keep_float)
+            plan = plan_quantization(module, precisions)
             stats = _Insertion(module, plan, table, refine=self.refine, correct=self.correct).run()
         context.record(self.NAME, stats)
 

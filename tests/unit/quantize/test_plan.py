@@ -14,7 +14,12 @@ from xcompile.compiler.ir.pipeline import parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.quantize.names import digest_of, tensor_names
-from xcompile.compiler.quantize.plan import QuantizationPlan, has_quantization, plan_quantization
+from xcompile.compiler.quantize.plan import (
+    INT8,
+    QuantizationPlan,
+    has_quantization,
+    plan_quantization,
+)
 from xcompile.compiler.target.registry import targets
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
@@ -33,7 +38,7 @@ def cleaned(model: onnx.ModelProto) -> Module:
 
 
 def plan(model: onnx.ModelProto, *keep_float: str) -> QuantizationPlan:
-    return plan_quantization(cleaned(model), keep_float)
+    return plan_quantization(cleaned(model), INT8.keeping_float(keep_float))
 
 
 def test_inputs_of_products_are_quantized_by_the_models_names() -> None:
