@@ -11,6 +11,7 @@ from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.diff.report import Report
 from xcompile.compiler.request import Progress
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.precision_map import FLOAT
 from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
 from xcompile.runtime.abi import TensorSpec
@@ -96,14 +97,14 @@ def diff_precision(
     check_callbacks(progress, pool)
     _check_inputs(inputs)
     request, _ = make_request(target, **arguments)
-    if other is None and request.precision == "fp32":
+    if other is None and request.precisions.used() == (FLOAT,):
         raise CompileError(
             "XC6005", f"the target '{request.target.name}' is in floating point already",
             help="name a precision, as in cpu-int8, or another model",
         )  # fmt: skip
     if progress is not None:
         progress("reference", 0, 1)
-    name = f"{request.target.name}-{request.precision}"
+    name = f"{request.target.name}-{request.precisions.default}"
     made = (
         compare_precision(model, request, inputs, name)
         if other is None

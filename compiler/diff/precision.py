@@ -70,7 +70,13 @@ class _Model:
         with module.context, ir.Location.unknown():
             refine_types(module, module.input_shapes())
             run_pipeline(
-                module, passes, PassContext(request.target, calibration=request.calibration)
+                module,
+                passes,
+                PassContext(
+                    request.target,
+                    calibration=request.calibration,
+                    precisions=request.precisions,
+                ),
             )
             known = {*module.output_names(), *(t for each in module.tensors.values() for t in each)}
             names = tensor_names(module, _CONVERSIONS).items()
