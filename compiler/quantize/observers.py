@@ -71,8 +71,8 @@ def percentile(seen: Histogram, percent: float = 99.99) -> Range:
 def entropy(seen: Histogram) -> Range:
     """The range in which the distribution of quantized numbers tells most of that of the numbers themselves.
 
-    The Kullback-Leibler divergence of the clipped distribution (2,048 equal bins of absolute values) from the quantized
-    one is least. Zeros, which are exact in any range, do not count.
+    The Kullback-Leibler divergence of the distribution (2,048 equal bins of absolute values) from what is left of it is
+    least. Zeros, which are exact in any range, do not count.
     """
     counts = seen.magnitudes().astype(np.float64)
     counts[0] = 0.0
@@ -153,22 +153,25 @@ def _levels_of(seen: Histogram, threshold: float) -> int:
 
 
 def _divergence(counts: np.ndarray, kept: int, levels: int) -> float:
-    """Of the distribution whose tail is put into its last bin, from the one that is left of it by quantization."""
+    """Of the distribution from what quantization of its first bins leaves of it.
+
+    Clipped numbers lie where nothing is left. Counting them in the last bin, as is usual, hides them behind a spike
+    there: channels that are constant on most of an image make spikes.
+    """
     inside = counts[:kept]
-    total, left = counts.sum(), inside.sum()
-    if not left > 0:
+    total = counts.sum()
+    if not inside.any():
         return np.inf
+    quantized = np.zeros(counts.size)
     if kept > levels:
         starts = np.arange(levels) * kept // levels
         sizes = np.diff(np.append(starts, kept))
         used = np.add.reduceat((inside > 0).astype(np.float64), starts)
         level = np.add.reduceat(inside, starts) / np.maximum(used, 1)
-        quantized = np.where(inside > 0, np.repeat(level, sizes), 0.0)
+        quantized[:kept] = np.where(inside > 0, np.repeat(level, sizes), 0.0)
     else:
-        quantized = inside
-    clipped = inside.copy()
-    clipped[-1] += total - left
-    p, q = clipped / total, np.maximum(quantized / left, _TINY)
+        quantized[:kept] = inside
+    p, q = counts / total, np.maximum(quantized / total, _TINY)
     there = p > 0
     return float((p[there] * np.log(p[there] / q[there])).sum())
 

@@ -136,6 +136,12 @@ def test_entropy_clips_a_lone_outlier_and_keeps_even_numbers_whole() -> None:
     assert entropy(seen(even)).high > 7.9
 
 
+def test_entropy_counts_what_a_spike_would_hide_when_it_is_clipped() -> None:
+    numbers = np.abs(np.random.default_rng(8).normal(0, 2, 10_000))
+    spike = np.full(10_000, 0.5)  # with clipped numbers in the last bin the end was 3.5
+    assert entropy(seen(numbers, spike)).high > 4.0
+
+
 def test_entropy_does_not_count_zeros() -> None:
     numbers = np.abs(np.random.default_rng(6).standard_normal(20_000))
     assert entropy(seen(numbers)) == entropy(seen(numbers, np.zeros(1_000_000)))

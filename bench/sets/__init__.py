@@ -1,0 +1,1 @@
+"""Labelled inputs, made by generators with fixed seeds, that tell what quantization costs."""
