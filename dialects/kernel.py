@@ -163,6 +163,9 @@ class Check(Op):
 FITS = "xc.fits"
 """Of casts from float: what is cast is NaN or fits int32."""
 
+PLAIN = "xc.plain"
+"""Of casts from float, maximum and minimum: no operand is NaN, and nothing tells a result of -0 from one of +0."""
+
 SHAPES = "xc.shapes"
 """The attribute of ops in kernels that says the shapes of their results, where these are not static; and of branches
 and loops behind `kernel-form`.

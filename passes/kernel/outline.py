@@ -16,6 +16,7 @@ from xcompile.compiler.support.dims import Dim, bounds, symbol
 from xcompile.dialects.kernel import (
     CARRIED,
     FITS,
+    PLAIN,
     SHAPES,
     TRIP,
     Dims,
@@ -26,12 +27,13 @@ from xcompile.dialects.kernel import (
     shape_text,
 )
 from xcompile.dialects.nn.base import Shape, dtype_of, is_static, rank_of
+from xcompile.dialects.nn.binary import Maximum, Minimum
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.control import ControlOp, If, Loop
 from xcompile.dialects.nn.kinds import VIEWS, is_elementwise
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 from xcompile.dialects.nn.unary import Cast
-from xcompile.passes.kernel.bounds import fits_int32
+from xcompile.passes.kernel.bounds import fits_int32, float_before, plain_numbers
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 
 MOST_VARIANTS = 4
@@ -269,7 +271,8 @@ class _Outlined:
         self._analysis = analysis
         self._group = group
         self._embed_scalars = embed_scalars
-        self._ops = list(reversed(group.ops))
+        self._same = _floats_before(module, group)
+        self._ops = self._needed(list(reversed(group.ops)))
         self._names: dict[Dim, str] = {}
 
     def write(self) -> tuple[str, list[Value], list[Dim]]:
@@ -288,6 +291,21 @@ class _Outlined:
         )  # fmt: skip
         return text, inputs, list(self._names)
 
+    def _needed(self, ops: list[Op]) -> list[Op]:
+        """The ops that the result is made of."""
+        wanted, needed = set[Value](self._group.root.results), list[Op]()
+        for op in reversed(ops):
+            if wanted.isdisjoint(op.results):
+                continue
+            needed.append(op)
+            wanted.update(self._operands(op))
+        return needed[::-1]
+
+    def _operands(self, op: Op) -> list[Value]:
+        """What an op is made of; a cast that gives back floats of the kernel, of these."""
+        same = self._same.get(op.results[0])
+        return list(op.operands) if same is None else [same]
+
     def _only_sizes(self) -> bool:
         """Whether the kernel writes a tensor of sizes that are known before it runs."""
         return self._group.sizes_only
@@ -296,6 +314,8 @@ class _Outlined:
         inside = {r for op in self._ops for r in op.results}
         found: dict[Value, None] = {}
         for op in self._ops:
+            if op.results[0] in self._same:
+                continue
             for value, is_size in operand_roles(op, self._analysis):
                 if value not in inside and not is_size and not self._embedded(op, value):
                     found.setdefault(value)
@@ -312,6 +332,10 @@ class _Outlined:
         if self._only_sizes():
             return [self._dims(self._group.root.results[0])]
         for op in self._ops:
+            same = self._same.get(op.results[0])
+            if same is not None:
+                values[op.results[0]] = values[same]
+                continue
             operands = [
                 self._operand(op, v, is_size, values)
                 for v, is_size in operand_roles(op, self._analysis)
@@ -323,10 +347,20 @@ class _Outlined:
                 attributes={k: op.operation.attributes[k] for k in op.operation.attributes},
             )
             self._state_shapes(op, made)
-            if isinstance(op, Cast) and fits_int32(op):
-                made.attributes[FITS] = ir.UnitAttr.get()
+            self._state_numbers(op, made)
             values.update(zip(op.results, made.results, strict=True))
         return [values[r] for r in self._group.root.results]
+
+    def _state_numbers(self, op: Op, made: ir.Operation) -> None:
+        """What is known of the numbers that an op gets, where that makes it cheaper."""
+        if not isinstance(op, Cast | Maximum | Minimum):
+            return
+        if isinstance(op, Cast):
+            if not fits_int32(op):
+                return
+            made.attributes[FITS] = ir.UnitAttr.get()
+        if plain_numbers(op, self._module.weights):
+            made.attributes[PLAIN] = ir.UnitAttr.get()
 
     def _state_shapes(self, op: Op, made: ir.Operation) -> None:
         """Sizes that the types do not say are written to the op: the kernel need not infer them again."""
@@ -353,6 +387,19 @@ class _Outlined:
             {"values": words, "dtype": dtype_of(value), "rank": rank_of(value)}, [value.type]
         )
         return made.y
+
+
+def _floats_before(module: Module, group: Group) -> dict[Value, Value]:
+    """Of floats that a group casts integers to, those that the integers were made of, when the group has them."""
+    inside = {r for op in group.ops for r in op.results}
+    found = dict[Value, Value]()
+    for op in group.ops:
+        if not isinstance(op, Cast):
+            continue
+        before = float_before(op, module.weights)
+        if before is not None and before in inside:
+            found[op.y] = before
+    return found
 
 
 def _func_text(

@@ -26,14 +26,16 @@ def _spread(e: Expression, op: Quantization, value: Value) -> Value:
 
 
 class QuantizeOfParts(Pattern[Quantize]):
-    """Divide, round, clip, convert, add the zero point: the clip is in floats, so that nothing overflows.
+    """Divide, clip, round, convert, add the zero point: the clip is in floats, so that nothing overflows.
+
+    Bounds are whole numbers, so it makes no difference that what is rounded is clipped before.
 
         %0 = "nn.quantize"(%x, %scale, %zero) {to = "ui8"}
     ->
         %0 = "nn.div"(%x, %scale)
-        %1 = "nn.round"(%0)
-        %2 = "nn.maximum"(%1, %least)
-        %3 = "nn.minimum"(%2, %most)
+        %1 = "nn.maximum"(%0, %least)
+        %2 = "nn.minimum"(%1, %most)
+        %3 = "nn.round"(%2)
         %4 = "nn.cast"(%3) {to = "i32"}
         %5 = "nn.add"(%4, %zero32)
         %6 = "nn.cast"(%5) {to = "ui8"}
@@ -47,16 +49,17 @@ class QuantizeOfParts(Pattern[Quantize]):
             made = rewriter.create(Cast, x=quotient, to=op.to, saturate=op.saturate)
             rewriter.replace(op, made)
             return
-        whole = e.unary(Round, e.widened(quotient))
+        quotient = e.widened(quotient)
         least, most = limits(op.to)
         if op.zero_point is None:
-            within = e.minimum(e.maximum(whole, least), most)
-            rewriter.replace(op, e.cast(within, op.to))
+            within = e.minimum(e.maximum(quotient, least), most)
+            rewriter.replace(op, e.cast(e.unary(Round, within), op.to))
             return
         zero = e.cast(_spread(e, op, op.zero_point), "i32")
-        shift = e.cast(zero, dtype_of(whole))
-        within = e.minimum(e.maximum(whole, e.sub(least, shift)), e.sub(most, shift))
-        rewriter.replace(op, e.cast(e.add(e.cast(within, "i32"), zero), op.to))
+        shift = e.cast(zero, dtype_of(quotient))
+        within = e.minimum(e.maximum(quotient, e.sub(least, shift)), e.sub(most, shift))
+        whole = e.cast(e.unary(Round, within), "i32")
+        rewriter.replace(op, e.cast(e.add(whole, zero), op.to))
 
 
 class DequantizeOfParts(Pattern[Dequantize]):

@@ -150,6 +150,7 @@ func.func @main(%x: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<5x?x4xf32>) {
 // CHECK-NEXT: "nn.cast"({{.*}}xc.fits
 // CHECK: kernel.func
 // CHECK-NOT: xc.fits
+// CHECK: kernel.return
 func.func @main(%x: tensor<4x8xf32>, %z: tensor<5x8xf32>) -> (tensor<4x8xi32>, tensor<5x8xi32>) {
   %l = "nn.const"() {value = dense<-3.0> : tensor<f32>} : () -> tensor<f32>
   %h = "nn.const"() {value = dense<252.0> : tensor<f32>} : () -> tensor<f32>
@@ -159,4 +160,88 @@ func.func @main(%x: tensor<4x8xf32>, %z: tensor<5x8xf32>) -> (tensor<4x8xi32>, t
   %3 = "nn.maximum"(%z, %l) : (tensor<5x8xf32>, tensor<f32>) -> tensor<5x8xf32>
   %4 = "nn.cast"(%3) {to = "i32"} : (tensor<5x8xf32>) -> tensor<5x8xi32>
   return %2, %4 : tensor<4x8xi32>, tensor<5x8xi32>
+}
+// -----
+// What is made of integers by finite constants is no NaN, and the sign of a zero is lost in the integers.
+// CHECK: "nn.maximum"({{.*}}xc.plain
+// CHECK: "nn.minimum"({{.*}}xc.plain
+// CHECK: "nn.cast"({{.*}}xc.fits, xc.plain
+func.func @main(%x: tensor<4x8xi32>) -> tensor<4x8xi32> {
+  %s = "nn.const"() {value = dense<0.1> : tensor<f32>} : () -> tensor<f32>
+  %l = "nn.const"() {value = dense<0.0> : tensor<f32>} : () -> tensor<f32>
+  %h = "nn.const"() {value = dense<252.0> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.cast"(%x) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %1 = "nn.mul"(%0, %s) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %2 = "nn.maximum"(%1, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %3 = "nn.minimum"(%2, %h) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  return %4 : tensor<4x8xi32>
+}
+// -----
+// Infinities may become NaN, and a result shows the sign of its zeros.
+// CHECK-NOT: xc.plain
+// CHECK: "mul_maximum_2"
+func.func @main(%x: tensor<4x8xi32>) -> (tensor<4x8xi32>, tensor<4x8xf32>) {
+  %s = "nn.const"() {value = dense<1.0e38> : tensor<f32>} : () -> tensor<f32>
+  %t = "nn.const"() {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %l = "nn.const"() {value = dense<-9.0> : tensor<f32>} : () -> tensor<f32>
+  %h = "nn.const"() {value = dense<252.0> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.cast"(%x) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %1 = "nn.mul"(%0, %s) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %2 = "nn.maximum"(%1, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %3 = "nn.minimum"(%2, %h) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  %5 = "nn.mul"(%0, %t) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %6 = "nn.maximum"(%5, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  return %4, %6 : tensor<4x8xi32>, tensor<4x8xf32>
+}
+// -----
+// Quantized and dequantized in one kernel: the floats need not be integers in between.
+// CHECK: %[[WHOLE:.*]] = "nn.round"
+// CHECK-NEXT: "nn.const"
+// CHECK-NEXT: "nn.mul"(%[[WHOLE]]
+// CHECK: "nn.cast"({{.*}}i32
+// CHECK-NOT: "nn.cast"
+// CHECK: kernel.return
+func.func @main(%x: tensor<4x8xi32>) -> tensor<4x8xi32> {
+  %l = "nn.const"() {value = dense<-128.0> : tensor<f32>} : () -> tensor<f32>
+  %h = "nn.const"() {value = dense<127.0> : tensor<f32>} : () -> tensor<f32>
+  %z = "nn.const"() {value = dense<128> : tensor<i32>} : () -> tensor<i32>
+  %s = "nn.const"() {value = dense<0.3> : tensor<f32>} : () -> tensor<f32>
+  %0 = "nn.cast"(%x) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %1 = "nn.maximum"(%0, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %2 = "nn.minimum"(%1, %h) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %3 = "nn.round"(%2) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  %5 = "nn.add"(%4, %z) : (tensor<4x8xi32>, tensor<i32>) -> tensor<4x8xi32>
+  %6 = "nn.cast"(%5) {to = "ui8"} : (tensor<4x8xi32>) -> tensor<4x8xui8>
+  %7 = "nn.cast"(%6) {to = "i32"} : (tensor<4x8xui8>) -> tensor<4x8xi32>
+  %8 = "nn.sub"(%7, %z) : (tensor<4x8xi32>, tensor<i32>) -> tensor<4x8xi32>
+  %9 = "nn.cast"(%8) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %10 = "nn.mul"(%9, %s) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %11 = "nn.maximum"(%10, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %12 = "nn.cast"(%11) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  return %12 : tensor<4x8xi32>
+}
+// -----
+// The bytes do not hold all of the numbers: they wrap.
+// CHECK: "nn.cast"({{.*}}to = "ui8"
+// CHECK: "nn.cast"({{.*}}to = "f32"
+func.func @main(%x: tensor<4x8xi32>) -> tensor<4x8xi32> {
+  %l = "nn.const"() {value = dense<-128.0> : tensor<f32>} : () -> tensor<f32>
+  %h = "nn.const"() {value = dense<128.0> : tensor<f32>} : () -> tensor<f32>
+  %z = "nn.const"() {value = dense<128> : tensor<i32>} : () -> tensor<i32>
+  %0 = "nn.cast"(%x) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %1 = "nn.maximum"(%0, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %2 = "nn.minimum"(%1, %h) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %3 = "nn.round"(%2) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %4 = "nn.cast"(%3) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  %5 = "nn.add"(%4, %z) : (tensor<4x8xi32>, tensor<i32>) -> tensor<4x8xi32>
+  %6 = "nn.cast"(%5) {to = "ui8"} : (tensor<4x8xi32>) -> tensor<4x8xui8>
+  %7 = "nn.cast"(%6) {to = "i32"} : (tensor<4x8xui8>) -> tensor<4x8xi32>
+  %8 = "nn.sub"(%7, %z) : (tensor<4x8xi32>, tensor<i32>) -> tensor<4x8xi32>
+  %9 = "nn.cast"(%8) {to = "f32"} : (tensor<4x8xi32>) -> tensor<4x8xf32>
+  %10 = "nn.maximum"(%9, %l) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %11 = "nn.cast"(%10) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
+  return %11 : tensor<4x8xi32>
 }

@@ -3,10 +3,10 @@
 // CHECK-LABEL: module @one_scale
 // CHECK-NOT: "nn.quantize"
 // CHECK: "nn.div"(%arg0, %arg1)
-// CHECK-NEXT: "nn.round"
 // CHECK: "nn.maximum"
 // CHECK: "nn.minimum"
-// CHECK: "nn.cast"{{.*}} {to = "i32"}
+// CHECK-NEXT: "nn.round"
+// CHECK-NEXT: "nn.cast"{{.*}} {to = "i32"}
 // CHECK-NEXT: "nn.add"
 // CHECK-NEXT: "nn.cast"{{.*}} {to = "ui8"}
 // CHECK: return

@@ -235,12 +235,12 @@ def test_casts_to_integers_agree_with_the_reference_over_all_exponents(
     np.testing.assert_array_equal(convert(x, source, target), expected)
 
 
-def convert(x: np.ndarray, source: str, target: str, lanes: int = 8) -> np.ndarray:
+def convert(x: np.ndarray, source: str, target: str, lanes: int = 8, **known: bool) -> np.ndarray:
     builder = Builder()
     signature = Signature((casts.storage(source), casts.storage(target)))
     with builder.loop(signature.begin, signature.end, lanes or 1) as at:
         value = builder.load(signature.buffer(0), at, lanes)
-        value = casts.cast(builder, value, source, target, lanes)
+        value = casts.cast(builder, value, source, target, lanes, **known)
         builder.store(value, signature.buffer(1), at, lanes)
     size = len(x)
     x = np.concatenate([x, np.zeros(-size % 16, x.dtype)])
@@ -249,6 +249,18 @@ def convert(x: np.ndarray, source: str, target: str, lanes: int = 8) -> np.ndarr
     assert kernel.calls == []
     kernel(x, out, 0, len(x))
     return out[:size]
+
+
+@pytest.mark.parametrize("lanes", [0, 4, 8, 16])
+@pytest.mark.parametrize("number", [False, True])
+def test_casts_to_the_nearest_integer_round_ties_to_even(lanes: int, number: bool) -> None:
+    values = [0.5, 1.5, -2.5, 2.500001, -0.49, 254.5, -128.0, 2.0**30 + 128]
+    whole = [0, 2, -2, 3, 0, 254, -128, 2**30 + 128]
+    if not number:
+        values, whole = [NAN, *values], [0, *whole]
+    x = np.array(values, np.float32)
+    found = convert(x, "f32", "i32", lanes, fits=True, number=number, nearest=True)
+    assert found.tolist() == whole
 
 
 @pytest.mark.parametrize(

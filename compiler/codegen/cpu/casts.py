@@ -46,10 +46,13 @@ def cast(
     saturate: bool = True,
     rounding: str = "up",
     fits: bool = False,
+    number: bool = False,
+    nearest: bool = False,
 ) -> Value:
     """`x` of element type `source` as `target`; see the rules above.
 
-    `saturate` is for small floats, `rounding` for powers of two. With `fits`, floats are NaN or fit int32.
+    `saturate` is for small floats, `rounding` for powers of two. With `fits`, floats are NaN or fit int32; with
+    `number` as well, none is NaN; with `nearest` as well, float32 goes to the nearest integer, ties to even.
     """
     if source == target:
         return x
@@ -68,7 +71,10 @@ def cast(
     if source in FLOATS and target in FLOATS:
         return _float_to_float(b, x, source, target, lanes)
     if source in FLOATS:
-        return _float_to_int(b, x, source, target, lanes, fits=fits)
+        if fits and source in ("f64", "f32") and bits(target) <= 32:
+            whole = _fitting(b, x, source, lanes, number=number, nearest=nearest)
+            return _resize(b, whole, "i32", target, lanes)
+        return _float_to_int(b, x, source, target, lanes)
     if target in FLOATS:
         return _int_to_float(b, x, source, target, lanes)
     return _resize(b, x, source, target, lanes)
@@ -91,15 +97,18 @@ def convert(
     saturate: bool = True,
     rounding: str = "up",
     fits: bool = False,
+    number: bool = False,
+    nearest: bool = False,
 ) -> Value:
-    """A cast between register values of any element types, as `nn.cast` means it."""
+    """A cast between register values of any element types, as `nn.cast` means it; arguments as of `cast`."""
     if source == to:
         return x
     if source == "i1":
         x = b.op(f"arith.extui {x} : {vector_type(lanes, 'i1')} to {vector_type(lanes, 'i8')}")
     made = cast(
-        b, x, _name(source), _name(to), lanes, saturate=saturate, rounding=rounding, fits=fits
-    )
+        b, x, _name(source), _name(to), lanes, saturate=saturate, rounding=rounding, fits=fits,
+        number=number, nearest=nearest,
+    )  # fmt: skip
     if to == "i1":
         made = b.op(
             f"arith.trunci {made} : {vector_type(lanes, 'i8')} to {vector_type(lanes, 'i1')}"
@@ -196,16 +205,24 @@ def _round_to_odd(b: Builder, x: Value, lanes: int) -> Value:
     return m.from_bits(m.select(inexact, odd, raw, "i32"))
 
 
-def _float_to_int(
-    b: Builder, x: Value, source: str, target: str, lanes: int, *, fits: bool = False
+def _fitting(
+    b: Builder, x: Value, source: str, lanes: int, *, number: bool, nearest: bool
 ) -> Value:
+    """Floats that are NaN or fit int32 as int32."""
+    m = Lanes(b, lanes, source)
+    if not number:
+        x = m.select(m.compare("ord", x, x), x, m.const(0.0))
+    if not nearest:
+        return _convert(b, "arith.fptosi", x, source, "i32", lanes)
+    kinds, name = (vector_type(lanes, source), vector_type(lanes, "i32")), "i32.f32"
+    if lanes:
+        name = f"v{lanes}i32.v{lanes}f32"
+    return b.op(f'llvm.call_intrinsic "llvm.lrint.{name}"({x}) : ({kinds[0]}) -> {kinds[1]}')
+
+
+def _float_to_int(b: Builder, x: Value, source: str, target: str, lanes: int) -> Value:
     if source in ("f16", "bf16"):
         x, source = _float_to_float(b, x, source, "f32", lanes), "f32"
-    if fits and bits(target) <= 32:
-        m = Lanes(b, lanes, source)
-        number = m.select(m.compare("ord", x, x), x, m.const(0.0))
-        whole = _convert(b, "arith.fptosi", number, source, "i32", lanes)
-        return _resize(b, whole, "i32", target, lanes)
     if target == "u64":
         return _to_unsigned_long(b, x, source, lanes)
     if target == "i64":

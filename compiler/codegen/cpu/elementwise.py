@@ -13,7 +13,8 @@ from xcompile.compiler.codegen.cpu.casts import cast, convert
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, register_dtype
 from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
 from xcompile.compiler.ir.op import Op
-from xcompile.dialects.kernel import FITS
+from xcompile.compiler.ir.rewrite import maker
+from xcompile.dialects.kernel import FITS, PLAIN
 from xcompile.dialects.nn.base import dtype_of
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -256,16 +257,22 @@ def _not(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
 
 @pulls("nn.cast")
 def _cast(pull: Pull, op: Any, at: At) -> Value:
-    x = pull.value(op.x, at)
+    """A conversion; floats that are rounded to fit int32 are rounded by it."""
+    known, source = op.operation.attributes, op.x
+    rounded = maker(source) if FITS in known and dtype_of(source) == "f32" else None
+    nearest = rounded is not None and rounded.NAME == "nn.round" and source not in pull.sources
+    x = pull.value(rounded.operands[0] if nearest and rounded is not None else source, at)
     return convert(
         pull.b,
         x,
-        dtype_of(op.x),
+        dtype_of(source),
         op.to,
         pull.lanes,
         saturate=op.saturate,
         rounding=op.rounding,
-        fits=FITS in op.operation.attributes,
+        fits=FITS in known,
+        number=PLAIN in known,
+        nearest=nearest,
     )
 
 
@@ -391,12 +398,12 @@ def _integer_power(s: Scalars, base: Value, exponent: Value, dtype: str) -> Valu
 
 @_rule("maximum")
 def _maximum(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
-    return s.maximum(*x)
+    return s.op("arith.maxnumf", *x) if PLAIN in op.operation.attributes else s.maximum(*x)
 
 
 @_rule("minimum")
 def _minimum(s: Scalars, op: Any, x: Sequence[Value]) -> Value:
-    return s.minimum(*x)
+    return s.op("arith.minnumf", *x) if PLAIN in op.operation.attributes else s.minimum(*x)
 
 
 @_rule("prelu")
