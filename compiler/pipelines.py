@@ -49,6 +49,7 @@ FINISH_PASSES = ",".join(
         "nn-match-signs",
         "nn-expand-zero-points",
         "nn-widen-integer-products",
+        "nn-fuse-blocked-weights",
         "nn-decompose-quantize",
         "nn-fold-constants",
         "nn-canonicalize",

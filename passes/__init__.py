@@ -24,6 +24,7 @@ PASSES = {
     "nn-fold-batch-norm": "xcompile.passes.nn.fold_batch_norm:FoldBatchNorm",
     "nn-fold-constants": "xcompile.passes.nn.fold_constants:FoldConstants",
     "nn-fold-scale": "xcompile.passes.nn.fold_scale:FoldScale",
+    "nn-fuse-blocked-weights": "xcompile.passes.nn.fuse_blocked_weights:FuseBlockedWeights",
     "nn-fuse-channel-shuffle": "xcompile.passes.nn.fuse_channel_shuffle:FuseChannelShuffle",
     "nn-fuse-gelu": "xcompile.passes.nn.fuse_gelu:FuseGelu",
     "nn-fuse-hard-swish": "xcompile.passes.nn.fuse_hard_swish:FuseHardSwish",

@@ -73,7 +73,7 @@ def reduction_length(op: Op, operands: Sequence[np.ndarray], results: Sequence[n
     if op.NAME in ("nn.conv", "nn.conv_transpose"):
         weight = operands[1]
         return max(1, weight.size // max(1, weight.shape[0 if op.NAME == "nn.conv" else 1]))
-    if op.NAME == "nn.matmul":
+    if op.NAME in ("nn.matmul", "nn.matmul_blocked"):
         return first.shape[-2 if view.transpose_a and first.ndim > 1 else -1]
     if op.NAME == "nn.fused_attention":
         return operands[1].shape[-1] + operands[1].shape[-2]

@@ -23,7 +23,7 @@ def _of(op: Any, sizes: Sizes) -> Dim:
         outer = sizes.shape(op.x if op.NAME == "nn.conv_transpose" else op.y)
         inner = product(weight[1:])
         return 2 * product(outer) * inner
-    if op.NAME in ("nn.matmul", "nn.matmul_integer"):
+    if op.NAME in ("nn.matmul", "nn.matmul_integer", "nn.matmul_blocked"):
         shape = sizes.shape(op.a)
         depth = -2 if op.transpose_a and len(shape) > 1 else -1
         return 2 * product(sizes.shape(op.y)) * shape[depth]

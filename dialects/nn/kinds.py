@@ -115,6 +115,7 @@ TAKES_EPILOGUE = (
             "nn.conv_transpose",
             "nn.matmul",
             "nn.matmul_integer",
+            "nn.matmul_blocked",
             "nn.fused_attention",
             "nn.max_pool",
             "nn.average_pool",

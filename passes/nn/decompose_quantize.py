@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xcompile.compiler.ir.dtypes import is_float
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter
@@ -19,6 +20,8 @@ def _spread(e: Expression, op: Quantization, value: Value) -> Value:
         return value
     rank = rank_of(op.x)
     axis = op.axis % max(rank, 1)
+    if op.block and ir.RankedTensorType(value.type).shape[axis] == 1:
+        return value
     if op.block:
         places = e.div(e.range(e.size(op.x, axis)), op.block)
         return e.gather(value, places, axis)

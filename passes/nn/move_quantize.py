@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, has_one_use, maker, no_match, producer
 from xcompile.dialects.nn.base import NnOp, numpy_dtype, rank_of
 from xcompile.dialects.nn.binary import Maximum
+from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.pool import MaxPool
 from xcompile.dialects.nn.quantize import Dequantize, Quantization, Quantize, limits
 from xcompile.dialects.nn.reshape import Squeeze, Transpose, Unsqueeze
@@ -23,6 +25,7 @@ from xcompile.dialects.nn.slicing import Concat, Pad, Split
 from xcompile.dialects.nn.ternary import Clip
 from xcompile.dialects.nn.unary import Relu
 from xcompile.passes.common.constants import constant, number_of
+from xcompile.passes.nn.expression import Expression
 from xcompile.passes.nn.quantized import dequantized_exactly, fields_of, same_step, step_of
 
 _CHOOSES = frozenset({"nn.max_pool", "nn.reduce_max", "nn.reduce_min"})
@@ -132,6 +135,40 @@ def _axis_behind(op: Transpose | Unsqueeze | Squeeze, axis: int) -> int:
     rank = rank_of(op.y)
     new = {a % rank for a in op.axes}
     return [i for i in range(rank) if i not in new][axis]
+
+
+class DequantizeBehindGather(Pattern[Gather]):
+    """Gather elements with their scales: rows of an embedding, each with a scale of its own or one for each block.
+
+        %1 = "nn.gather"(%0, %i) {axis = 0} where %0 = "nn.dequantize"(%x, %scale) {axis = 1, block = 32}
+    ->
+        %0 = "nn.gather"(%x, %i) {axis = 0}
+        %1 = "nn.gather"(%scale, %i) {axis = 0}
+        %2 = "nn.dequantize"(%0, %1) {axis = 1, block = 32}
+    """
+
+    def rewrite(self, op: Gather, rewriter: Rewriter) -> None:
+        source = producer(op.x, Dequantize) or no_match("the operand is not dequantized")
+        if source.per_tensor(source.scale):
+            no_match("there is one scale for all")
+        rank, e = rank_of(op.x), Expression(rewriter)
+        axis, scales = op.axis % rank, source.axis % rank
+        fields = fields_of(source)
+        granular = {n: v for n in ("scale", "zero_point") if isinstance(v := fields[n], Value)}
+        if axis != scales:
+            fields["axis"] = scales + rank_of(op.indices) - 1 if scales > axis else scales
+        elif source.block or rank != 2 or axis:
+            no_match("the scales along the axis of the indices are not those of rows")
+        if source.block:
+            fields |= {n: e.gather(v, op.indices, axis) for n, v in granular.items()}
+        elif axis == scales:
+            last = rank_of(op.y) - 1
+            rows = {n: e.unsqueeze(e.gather(v, op.indices, 0), last) for n, v in granular.items()}
+            fields |= {**rows, "axis": last, "block": ir.RankedTensorType(op.x.type).shape[1]}
+            if fields["block"] < 1:
+                no_match("the length of a row is not known")
+        moved = e.gather(source.x, op.indices, axis)
+        rewriter.replace(op, rewriter.create(Dequantize, x=moved, **fields))
 
 
 class DequantizeBehindConcat(Pattern[Concat]):
@@ -288,6 +325,7 @@ class MoveQuantize(PatternPass):
         ClampBeforeQuantize,
         DequantizeBehind,
         AxisOfDequantize,
+        DequantizeBehindGather,
         DequantizeBehindConcat,
         ReluOfIntegers,
         QuantizeBefore,

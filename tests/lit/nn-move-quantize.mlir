@@ -207,3 +207,46 @@ module @a_clip_at_6_with_a_range_to_12_stays {
     return %1 : tensor<2xui8>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @rows_are_gathered_with_their_scales
+// CHECK: %[[S:.*]] = "nn.gather"(%arg1, %arg2)
+// CHECK-NEXT: %[[U:.*]] = "nn.unsqueeze"(%[[S]])
+// CHECK-NEXT: %[[X:.*]] = "nn.gather"(%arg0, %arg2)
+// CHECK-NEXT: "nn.dequantize"(%[[X]], %[[U]]) {axis = 2 : i64, block = 3 : i64, to = "f32"}
+module @rows_are_gathered_with_their_scales {
+  func.func @main(%x: tensor<2x3xi8>, %s: tensor<2xf32>, %i: tensor<4x5xi64>) -> tensor<4x5x3xf32> {
+    %0 = "nn.dequantize"(%x, %s) {axis = 0 : i64, to = "f32"} : (tensor<2x3xi8>, tensor<2xf32>) -> tensor<2x3xf32>
+    %1 = "nn.gather"(%0, %i) {axis = 0 : i64} : (tensor<2x3xf32>, tensor<4x5xi64>) -> tensor<4x5x3xf32>
+    return %1 : tensor<4x5x3xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @blocks_of_rows_are_gathered_with_their_scales
+// CHECK: %[[S:.*]] = "nn.gather"(%arg1, %arg2)
+// CHECK-NEXT: %[[X:.*]] = "nn.gather"(%arg0, %arg2)
+// CHECK-NEXT: "nn.dequantize"(%[[X]], %[[S]]) {axis = 2 : i64, block = 2 : i64, to = "f32"}
+module @blocks_of_rows_are_gathered_with_their_scales {
+  func.func @main(%x: tensor<2x3xi4>, %s: tensor<2x2xf32>, %i: tensor<4x5xi64>) -> tensor<4x5x3xf32> {
+    %0 = "nn.dequantize"(%x, %s) {axis = 1 : i64, block = 2 : i64, to = "f32"} : (tensor<2x3xi4>, tensor<2x2xf32>) -> tensor<2x3xf32>
+    %1 = "nn.gather"(%0, %i) {axis = 0 : i64} : (tensor<2x3xf32>, tensor<4x5xi64>) -> tensor<4x5x3xf32>
+    return %1 : tensor<4x5x3xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @blocks_along_the_indices_stay
+// CHECK-NEXT: func.func
+// CHECK-NEXT: "nn.dequantize"(%arg0, %arg1)
+// CHECK: missed {{.*}}the scales along the axis of the indices are not those of rows
+module @blocks_along_the_indices_stay {
+  func.func @main(%x: tensor<2x3xi4>, %s: tensor<1x3xf32>, %i: tensor<4xi64>) -> tensor<4x3xf32> {
+    %0 = "nn.dequantize"(%x, %s) {axis = 0 : i64, block = 2 : i64, to = "f32"} : (tensor<2x3xi4>, tensor<1x3xf32>) -> tensor<2x3xf32>
+    %1 = "nn.gather"(%0, %i) {axis = 0 : i64} : (tensor<2x3xf32>, tensor<4xi64>) -> tensor<4x3xf32> loc("stays")
+    return %1 : tensor<4x3xf32>
+  }
+}

@@ -29,7 +29,7 @@ GOLDEN = {
         nn-decompose-hardmax nn-decompose-lrn nn-project-recurrent-inputs nn-split-reduction nn-rows-to-images
         nn-move-quantize nn-fold-constants nn-tabulate-bytes nn-lower-quantized nn-fuse-pad nn-match-signs
         nn-expand-zero-points
-        nn-widen-integer-products
+        nn-widen-integer-products nn-fuse-blocked-weights
         nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce
         nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd nn-repeat-widening kernel-form
     """,

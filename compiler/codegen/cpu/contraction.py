@@ -7,7 +7,7 @@ from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value,
 from xcompile.compiler.codegen.cpu.contraction_parts import Block, Panel, Tile
 from xcompile.compiler.codegen.cpu.dot import dot_products
 from xcompile.compiler.codegen.cpu.left_rows import LeftRows
-from xcompile.compiler.codegen.cpu.panels import Panels
+from xcompile.compiler.codegen.cpu.panels import Fill, Panels
 from xcompile.compiler.codegen.cpu.products import Products, finish_tile, products_of
 from xcompile.compiler.codegen.cpu.register_tile import TileColumns, sum_products
 from xcompile.compiler.codegen.cpu.sink import Sink
@@ -35,6 +35,7 @@ def emit_contraction(
     scratch: Buffer | None = None,
     left_offset: Index = 0,
     right_offset: Index = 0,
+    fill: Fill | None = None,
 ) -> None:
     """Write the units [begin, end) of a contraction.
 
@@ -54,12 +55,15 @@ def emit_contraction(
         scratch: `scratch_bytes` of memory, aligned to 64 bytes; None when that is 0.
         left_offset: the element of `left` where A starts.
         right_offset: the element of `right` where B starts.
+        fill: packs a panel from elsewhere than `right`, where the schedule says "pack".
 
     Raises:
         ScheduleError: the schedule is not legal.
     """
     schedule.check(problem, target)
-    emitter = _Contraction.of(b, problem, schedule, target, left, right, sink, sizes or {}, scratch)
+    emitter = _Contraction.of(
+        b, problem, schedule, target, left, right, sink, sizes or {}, scratch, fill
+    )
     with b.loop(begin, end) as unit:
         if schedule.kind == "dot":
             emitter.dot_unit(unit, left_offset, right_offset)
@@ -101,6 +105,7 @@ class _Contraction:
         sink: Sink,
         sizes: Mapping[str, Index],
         scratch: Buffer | None,
+        fill: Fill | None,
     ) -> "_Contraction":
         def index(size: int | str) -> Index:
             return index_of(b, size, sizes)
@@ -128,7 +133,7 @@ class _Contraction:
         )  # fmt: skip
         panels = Panels(
             b, schedule.b, lanes, schedule.vectors, right, k, n,
-            (b_strides[-2], b_strides[-1]), panel, form.group,
+            (b_strides[-2], b_strides[-1]), panel, form.group, fill,
         )  # fmt: skip
         return cls(
             b, problem, schedule, products_of(form, target), lanes, left, right, sink,

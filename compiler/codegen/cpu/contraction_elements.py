@@ -1,4 +1,4 @@
-"""Element functions of matmul, matmul_integer and einsum."""
+"""Element functions of matmul, matmul_integer, matmul_blocked and einsum."""
 
 from typing import Any
 
@@ -60,6 +60,29 @@ def _matmul(pull: Pull, op: Any, at: At) -> Value:
     depth = a_shape[-1] if a_vector or not op.transpose_a else a_shape[-2]
     total = nest(pull, [pull.dim(depth)], [s.const(0)], [s.type], body)[0]
     return convert(pull.b, total, wide(dtype), dtype, pull.lanes)
+
+
+@pulls("nn.matmul_blocked", loops=True)
+def _matmul_blocked(pull: Pull, op: Any, at: At) -> Value:
+    """A loop over k; each weight is made when it is met."""
+    s = Scalars(pull.b, pull.lanes, "f32")
+    *lead, n = at
+    k_axis = 1 if op.transpose_b else 0
+
+    def read_float(tensor: Tensor, k: Index) -> Value:
+        places = [n, k] if k_axis else [k, n]
+        return convert(pull.b, pull.value(tensor, places), dtype_of(tensor), "f32", pull.lanes)
+
+    def body(ks: list[Index], sums: list[Value]) -> list[Value]:
+        k, block = ks[0], pull.b.div(ks[0], op.block)
+        weight = read_float(op.b, k)
+        if op.zero_point is not None:
+            weight = s.sub(weight, read_float(op.zero_point, block))
+        weight = s.mul(weight, read_float(op.scale, block))
+        return [s.add(sums[0], s.mul(pull.value(op.a, [*lead, k]), weight))]
+
+    depth = pull.dim(pull.sizes.shape(op.b)[k_axis])
+    return nest(pull, [depth], [s.const(0)], [s.type], body)[0]
 
 
 @pulls("nn.einsum", loops=True)

@@ -20,6 +20,7 @@ from xcompile.compiler.codegen.cpu import sampling_elements as _sampling
 from xcompile.compiler.codegen.cpu import window_elements as _windows
 from xcompile.compiler.codegen.cpu.arg_rows import ArgFamily
 from xcompile.compiler.codegen.cpu.attentions import AttentionFamily
+from xcompile.compiler.codegen.cpu.blocked_products import BlockedFamily
 from xcompile.compiler.codegen.cpu.contractions import ContractionFamily
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cpu.images import (
@@ -76,6 +77,7 @@ FAMILIES: list[Family] = [
     ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean", "nn.reduce_sum"),
     ContractionFamily(),
+    BlockedFamily(),
     AttentionFamily(),
     RecurrentFamily(),
     RowFamily(),

@@ -3,13 +3,16 @@
 Steps along k are *units*: `group` neighbours along k for each column, one element where products are of floats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.shuffles import interleave, transpose
+
+Fill = Callable[[Buffer, Index, Index, Index], None]
+"""`fill(memory, column, low, high)` writes the units [low, high) of the panel of a column to the start of memory."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Panels:
         strides: elements from one row and one column to the next; not used when packed.
         memory: where a panel is packed to.
         group: elements of a unit.
+        fill: packs panels that are not made of `source`.
     """
 
     b: Builder
@@ -39,6 +43,7 @@ class Panels:
     strides: tuple[Index, Index]
     memory: Buffer | None = None
     group: int = 1
+    fill: Fill | None = None
 
     @property
     def width(self) -> int:
@@ -72,7 +77,9 @@ class Panels:
             depth = b.mul(b.ceildiv(self.k, self.group), self.group)
             return self.source, b.add(start, b.mul(column, depth)), self.stride
         assert self.memory is not None
-        if self.strides[1] == 1 and self.group == 1:
+        if self.fill is not None:
+            self.fill(self.memory, column, low, high)
+        elif self.strides[1] == 1 and self.group == 1:
             self._pack_rows(start, column, low, high)
         elif self.strides[1] == 1:
             self._pack_interleaved(start, column, low, high)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from xcompile.compiler.ir.dtypes import DTYPES
+from xcompile.compiler.ir.dtypes import DTYPES, bits_of
 from xcompile.compiler.ir.op import Op
 from xcompile.dialects.nn.base import dtype_of
 
@@ -15,10 +15,15 @@ _PRODUCTS = frozenset({"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.einsum",
 
 
 def arithmetic_of(ops: Sequence[Op]) -> str:
-    """`INTEGER`, or the element type of the products of a kernel; "" for one without products."""
+    """`INTEGER`, or the element type of the products of a kernel; "" for one without products.
+
+    "w4" is float32 with weights that stay in 4 bits until they are multiplied.
+    """
     for op in ops:
         if op.NAME in _INTEGER_PRODUCTS:
             return INTEGER
+        if op.NAME == "nn.matmul_blocked":
+            return f"w{bits_of(dtype_of(op.operands[1]))}"
         if op.NAME in _PRODUCTS:
             return DTYPES[dtype_of(op.operands[0])].name
     return ""

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "nn.fail": "tests/unit/frontends/test_onnx_control.py",
     "nn.fused_attention": "tests/numerics/test_decompose_attention.py",
     "nn.lookup": "tests/unit/nn/test_lookup.py",
+    "nn.matmul_blocked": "tests/unit/nn/test_blocked.py",
     "nn.max_pool_with_indices": "tests/unit/nn/test_pools.py",
     "nn.max_roi_pool": "tests/unit/nn/test_sampling.py",
     "nn.relayout": "tests/numerics/test_levels.py",
