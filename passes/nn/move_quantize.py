@@ -163,10 +163,11 @@ class DequantizeBehindGather(Pattern[Gather]):
             fields |= {n: e.gather(v, op.indices, axis) for n, v in granular.items()}
         elif axis == scales:
             last = rank_of(op.y) - 1
-            rows = {n: e.unsqueeze(e.gather(v, op.indices, 0), last) for n, v in granular.items()}
-            fields |= {**rows, "axis": last, "block": ir.RankedTensorType(op.x.type).shape[1]}
-            if fields["block"] < 1:
+            length = ir.RankedTensorType(op.x.type).shape[1]
+            if length < 1:
                 no_match("the length of a row is not known")
+            rows = {n: e.unsqueeze(e.gather(v, op.indices, 0), last) for n, v in granular.items()}
+            fields |= {**rows, "axis": last, "block": length}
         moved = e.gather(source.x, op.indices, axis)
         rewriter.replace(op, rewriter.create(Dequantize, x=moved, **fields))
 
