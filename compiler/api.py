@@ -1,6 +1,7 @@
 """The functions that users call; `xcompile` re-exports them."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -245,7 +246,7 @@ def budget_report(
         CompileError: XC6005 the arguments are wrong, XC6008 there is no calibration.
     """
     from xcompile.compiler.calibration.budget import meet_budget
-    from xcompile.compiler.calibration.run import quantized_products
+    from xcompile.compiler.calibration.sensitivity import SwitchedModel
     from xcompile.compiler.driver import worker_pool
     from xcompile.compiler.target.host import host_target
 
@@ -271,9 +272,25 @@ def budget_report(
             artifact = slot.get() or _make(model, wanted, slot, None, workers)
             return CompiledModel(artifact, threads=threads)
 
-        kept = request.precisions.keeping_float(table.keep_float)
-        products = quantized_products(model, kept, request.overridable)
-        return meet_budget(build, products, table, metric, budget, progress)
+        switched = functools.partial(
+            SwitchedModel,
+            model,
+            table,
+            request.precisions.keeping_float(table.keep_float),
+            target,
+            options=request.options,
+            threads=threads,
+            pool=workers,
+            overridable=request.overridable,
+        )
+        return meet_budget(
+            build,
+            lambda samples, told: switched().costs(samples, told),
+            table,
+            metric,
+            budget,
+            progress,
+        )
 
 
 def require_int8(precisions: PrecisionMap) -> None:

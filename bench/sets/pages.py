@@ -35,7 +35,7 @@ def pages(count: int, seed: int) -> tuple[Page, ...]:
     random = np.random.default_rng(seed)
     made: list[Page] = []
     for _ in range(count):
-        width, height = (int(v) for v in random.integers(260, 640, 2))
+        width, height = (int(v) for v in random.integers(224, 420, 2))
         turns = int(random.integers(4))
         pixels = np.rot90(text.page_image(random, (width, height)), -turns)
         rows, columns = pixels.shape[:2]

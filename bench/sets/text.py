@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from bench import corpus
 
@@ -92,30 +92,35 @@ def line_image(random: np.random.Generator, text: str) -> np.ndarray:
     return _noisy(random, np.asarray(turned))
 
 
-def page_image(random: np.random.Generator, size: tuple[int, int] = (640, 640)) -> np.ndarray:
-    """A page of paragraphs, upright, some with a heading or a box: uint8 [h, w, 3]."""
+def page_image(random: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    """An upright page of (width, height) pixels: uint8 [h, w, 3].
+
+    A few paragraphs anywhere on it, some in a box, in letters of 9 to 40 pixels, some faint, turned by up to 8 degrees,
+    some blurred, with noise.
+    """
     width, height = size
     paper, ink = _colors(random)
+    ink = _mixed(paper, ink, random.uniform(0.3, 1))
     image = Image.new("RGB", size, paper)
     draw = ImageDraw.Draw(image)
     name = str(random.choice(FONTS))
-    margin, y = int(random.integers(20, 60)), int(random.integers(15, 60))
-    while y < height - 40:
-        points = int(random.integers(18, 40))
+    for _ in range(int(random.integers(1, 5))):
+        points = int(random.integers(9, 41))
         face = font(name, points)
-        if random.random() < 0.15:
-            box = (margin, y, margin + int(random.integers(80, 400)), y + 3 * points)
-            draw.rectangle(box, outline=ink, width=2)
-            y += 4 * points
+        left, y = int(random.integers(5, width // 2)), int(random.integers(5, height - 2 * points))
+        bottom = y
         for _ in range(int(random.integers(1, 6))):
-            text = words(random, 12)
-            while text and face.getlength(text) > width - 2 * margin:
+            text = words(random, 8)
+            while text and face.getlength(text) > width - left - 5:
                 text = text.rpartition(" ")[0]
-            draw.text((margin, y), text, font=face, fill=ink)
-            y += int(1.35 * points)
-        y += points
-    turned = image.rotate(float(random.uniform(-3, 3)), Image.Resampling.BICUBIC, fillcolor=paper)
-    return _noisy(random, np.asarray(turned))
+            draw.text((left, bottom), text, font=face, fill=ink)
+            bottom += int(1.35 * points)
+        if random.random() < 0.2:
+            draw.rectangle((left - 4, y - 3, width - 6, bottom + 3), outline=ink, width=2)
+    if random.random() < 0.3:
+        image = image.filter(ImageFilter.GaussianBlur(float(random.uniform(0.3, 1.5))))
+    turned = image.rotate(float(random.uniform(-8, 8)), Image.Resampling.BICUBIC, fillcolor=paper)
+    return _noisy(random, np.asarray(turned), 40)
 
 
 def resized(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -131,6 +136,11 @@ def _colors(random: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ..
     return pair if random.random() < 0.8 else pair[::-1]
 
 
-def _noisy(random: np.random.Generator, pixels: np.ndarray) -> np.ndarray:
-    noise = random.normal(0, random.uniform(0, 12), pixels.shape)
+def _mixed(a: tuple[int, ...], b: tuple[int, ...], part: float) -> tuple[int, ...]:
+    """The color that lies a part of the way from one to another."""
+    return tuple(round(x + part * (y - x)) for x, y in zip(a, b, strict=True))
+
+
+def _noisy(random: np.random.Generator, pixels: np.ndarray, most: float = 12) -> np.ndarray:
+    noise = random.normal(0, random.uniform(0, most), pixels.shape)
     return np.clip(pixels + noise, 0, 255).astype(np.uint8)

@@ -1,8 +1,8 @@
 """Keeps an accuracy: which products a quantized model must leave in floating point for it, or that nothing helps.
 
-Every product is quantized alone, with all others in floating point, to see what it costs. Those that cost most stay in
-floating point, as few of them as the budget needs. What is measured is the user's metric, on data that calibration has
-not seen.
+What quantizing each product alone does to the outputs is measured on the first held-out samples. Products whose noise
+is great for the work they do stay in floating point, as few of them as the budget needs. What decides is the user's
+metric, on data that calibration has not seen, and models as they will be used.
 """
 
 import glob
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from xcompile.compiler.calibration.sensitivity import Inputs, ProductCost
 from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.precisions import integer_share
 from xcompile.compiler.quantize.table import CalibrationTable
@@ -24,11 +25,14 @@ from xcompile.runtime.abi import TensorSpec
 Metric = Callable[[Any], float]
 """Scores a model, which is called as a `CompiledModel` is; more is better."""
 
+Costs = Callable[[Sequence[Inputs], Callable[[int, int], None]], Sequence[ProductCost]]
+"""What quantizing each product alone costs on samples, in the model's order; tells how many products are done."""
+
 Build = Callable[[CalibrationTable | None], CompiledModel]
 """Compiles the model with a calibration table, or in floating point with None."""
 
-_MOST_BYTES = 256 << 20
-"""Outputs of the float model that are kept to compare with."""
+_SAMPLES = 32
+"""Of the held-out samples, so many tell the noise of products."""
 
 _STYLE = (
     "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
@@ -42,14 +46,14 @@ class Sensitivity:
 
     Attributes:
         product: the name of the tensor that it gives.
-        lost: of the metric.
-        noise_db: 10·log10 of the power of the outputs' error over that of the outputs, which ranks the products.
+        noise_db: 10·log10 of the power of the outputs' error over that of the outputs; -inf where there is none.
+        share: of the operations of all products that may be quantized, from 0 to 1.
         kept: whether it stays in floating point.
     """
 
     product: str
-    lost: float
     noise_db: float
+    share: float
     kept: bool = False
 
 
@@ -64,7 +68,7 @@ class BudgetReport:
         reached: that of the model that `table` makes.
         met: whether it is within the budget, with at least one product quantized.
         integer_share: which part of the operations of products `table` makes integer, from 0 to 1.
-        products: the most sensitive one first; empty when nothing had to be kept.
+        products: that of the most noise for its work first; empty when nothing had to be kept.
         table: the calibration table with what stays in floating point.
     """
 
@@ -82,20 +86,20 @@ class BudgetReport:
         lines = [self.statement()]
         if self.products:
             width = max(len(each.product) for each in self.products)
-            lines.append(f"{'product':{width}}  {'lost alone':>10}  {'noise':>9}  stays")
+            lines.append(f"{'product':{width}}  {'noise alone':>11}  {'work':>6}  stays")
             for each in self.products:
                 stays = "in float" if each.kept else "int8"
                 lines.append(
-                    f"{each.product:{width}}  {each.lost:10.4g}  {each.noise_db:6.1f} dB  {stays}"
+                    f"{each.product:{width}}  {each.noise_db:8.1f} dB  {each.share:6.1%}  {stays}"
                 )
         return "\n".join(lines)
 
     def page(self) -> str:
         """The same as an HTML page that needs nothing else; names from the model never become markup."""
-        header = "".join(f"<th>{word}</th>" for word in ("product", "lost alone", "noise", "stays"))
+        header = "".join(f"<th>{word}</th>" for word in ("product", "noise alone", "work", "stays"))
         rows = "\n".join(
-            f"<tr><td>{html.escape(each.product)}</td><td>{each.lost:.4g}</td>"
-            f"<td>{each.noise_db:.1f} dB</td><td>{'in float' if each.kept else 'int8'}</td></tr>"
+            f"<tr><td>{html.escape(each.product)}</td><td>{each.noise_db:.1f} dB</td>"
+            f"<td>{each.share:.1%}</td><td>{'in float' if each.kept else 'int8'}</td></tr>"
             for each in self.products
         )
         title = html.escape(f"Accuracy budget of {self.table.model}")
@@ -122,7 +126,7 @@ class BudgetReport:
 
 def meet_budget(
     build: Build,
-    products: Sequence[str],
+    costs: Costs,
     table: CalibrationTable,
     metric: Metric,
     budget: float,
@@ -132,28 +136,25 @@ def meet_budget(
 
     Args:
         build: compiles the model.
-        products: the tensors that quantized products give, in order.
+        costs: tells what quantizing each product alone costs.
         table: of the model.
         metric: scores models on held-out data, calling each in the same way.
         budget: what the score of the float model may lose, in the metric's unit; infinite to be told the scores.
-        progress: told of each model that is tried.
+        progress: told of each product that is measured and of each model that is tried.
 
     Raises:
         CompileError: XC6005, the metric gives no number.
     """
-    return _Search(build, products, table, metric, budget, progress).run()
+    return _Search(build, costs, table, metric, budget, progress).run()
 
 
-class _Observed:
-    """A model that remembers its outputs, or how far they are from another model's."""
+class _Recorder:
+    """A model that remembers the first samples it runs on."""
 
-    def __init__(self, model: CompiledModel, expected: Sequence[np.ndarray] | None) -> None:
+    def __init__(self, model: CompiledModel) -> None:
         self._model = model
-        self._expected = expected
-        self._calls = 0
-        self._bytes = 0
-        self.seen: list[np.ndarray] = []
-        self.signal = self.noise = 0.0
+        self._count = 0
+        self.samples: list[Inputs] = []
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -166,63 +167,54 @@ class _Observed:
         return self._model.outputs
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        results = self._model(*arrays, **named)
-        for array in results if isinstance(results, tuple) else (results,):
-            self._see(array)
-        return results
+        self._remember({**self._by_name(arrays), **named})
+        return self._model(*arrays, **named)
 
-    def run(self, inputs: Any) -> Mapping[str, np.ndarray]:
+    def run(self, inputs: Any, *arguments: Any, **options: Any) -> Mapping[str, np.ndarray]:
         """The outputs by name."""
-        results = self._model.run(inputs)
-        for array in results.values():
-            self._see(array)
-        return results
+        self._remember(inputs if isinstance(inputs, Mapping) else self._by_name(inputs))
+        return self._model.run(inputs, *arguments, **options)
 
-    def _see(self, array: np.ndarray) -> None:
-        place, self._calls = self._calls, self._calls + 1
-        if self._expected is None:
-            self._bytes += array.nbytes
-            if self._bytes <= _MOST_BYTES:
-                self.seen.append(array)
-        elif place < len(self._expected) and self._expected[place].shape == array.shape:
-            wanted = self._expected[place].astype(np.float64)
-            self.signal += float((wanted**2).sum())
-            self.noise += float(((array - wanted) ** 2).sum())
+    def _by_name(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        return {spec.name: array for spec, array in zip(self.inputs, arrays, strict=False)}
 
-    def noise_db(self) -> float:
-        """The power of the error over that of the outputs, in decibels; -inf where there is none."""
-        if not self.noise > 0:
-            return -np.inf
-        return float(10 * np.log10(self.noise / self.signal)) if self.signal > 0 else np.inf
+    def _remember(self, inputs: Mapping[str, Any]) -> None:
+        left = _SAMPLES - self._count
+        if left <= 0:
+            return
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        firsts = {spec.dims[0] if spec.dims else "" for spec in self.inputs}
+        if len(firsts) == 1 and not any(first.isdigit() or not first for first in firsts):
+            arrays = {name: array[:left] for name, array in arrays.items()}
+            self._count += max((len(array) for array in arrays.values()), default=0)
+        else:
+            self._count += 1
+        self.samples.append({name: array.copy() for name, array in arrays.items()})
 
 
 class _Search:
     def __init__(
         self,
         build: Build,
-        products: Sequence[str],
+        costs: Costs,
         table: CalibrationTable,
         metric: Metric,
         budget: float,
         progress: Progress | None,
     ) -> None:
-        self._build, self._products, self._table = build, products, table
+        self._build, self._costs, self._table = build, costs, table
         self._metric, self._budget, self._progress = metric, budget, progress
-        self._expected: Sequence[np.ndarray] | None = None
+        self._order: list[str] = []
         self._tried = 0
         self._shares: dict[frozenset[str], tuple[float, float]] = {}
 
     def run(self) -> BudgetReport:
-        floating, observed = self._score(self._build(None))
-        self._expected = observed.seen
+        recorder = _Recorder(self._build(None))
+        floating = self._score(recorder)
         integer, share = self._kept(frozenset())
         if floating - integer <= self._budget:
             return self._report(floating, integer, frozenset(), integer, share, ())
-        ranked = sorted(
-            (self._alone(product, floating) for product in self._products),
-            key=lambda each: (each.noise_db, each.lost),
-            reverse=True,
-        )
+        ranked = self._ranked(recorder.samples)
         names = [each.product for each in ranked]
         fewest, most = 1, len(names)
         while fewest < most:
@@ -237,6 +229,19 @@ class _Search:
         rows = tuple(replace(each, kept=each.product in kept) for each in ranked)
         return self._report(floating, integer, kept, reached, share, rows)
 
+    def _ranked(self, samples: Sequence[Inputs]) -> list[Sensitivity]:
+        """The products, that of the most noise for its work first."""
+
+        def told(done: int, total: int) -> None:
+            if self._progress is not None:
+                self._progress("sensitivity", done, total)
+
+        costs = self._costs(samples, told)
+        self._order = [cost.name for cost in costs]
+        whole = max(sum(cost.operations for cost in costs), 1)
+        by_work = sorted(costs, key=lambda c: c.noise / max(c.operations, 1), reverse=True)
+        return [Sensitivity(c.name, _decibels(c.noise), c.operations / whole) for c in by_work]
+
     def _report(
         self,
         floating: float,
@@ -246,33 +251,25 @@ class _Search:
         share: float,
         rows: tuple[Sensitivity, ...],
     ) -> BudgetReport:
-        met = floating - reached <= self._budget and len(kept) < max(len(self._products), 1)
+        met = floating - reached <= self._budget and len(kept) < max(len(self._order), 1)
         return BudgetReport(
             self._budget, floating, integer, reached, met, share, rows, self._with(kept)
         )
 
     def _with(self, kept: frozenset[str]) -> CalibrationTable:
         """The table with further products in floating point, in the model's order."""
-        globs = tuple(glob.escape(name) for name in self._products if name in kept)
+        globs = tuple(glob.escape(name) for name in self._order if name in kept)
         return replace(self._table, keep_float=(*self._table.keep_float, *globs))
-
-    def _alone(self, product: str, floating: float) -> Sensitivity:
-        others = frozenset(self._products) - {product}
-        model = self._build(self._with(others))
-        score, seen = self._score(model)
-        return Sensitivity(product, floating - score, seen.noise_db())
 
     def _kept(self, kept: frozenset[str]) -> tuple[float, float]:
         """The score with these products in floating point, and the share of operations that are integer."""
         if kept not in self._shares:
             model = self._build(self._with(kept))
-            score, _ = self._score(model)
-            self._shares[kept] = score, integer_share(model.precisions())
+            self._shares[kept] = self._score(model), integer_share(model.precisions())
         return self._shares[kept]
 
-    def _score(self, model: CompiledModel) -> tuple[float, _Observed]:
-        seen = _Observed(model, self._expected)
-        score = self._metric(seen)
+    def _score(self, model: Any) -> float:
+        score = self._metric(model)
         try:
             number = float(score)
         except (TypeError, ValueError):
@@ -281,6 +278,10 @@ class _Search:
             raise CompileError("XC6005", f"the metric gives {score!r}, which is no finite number")
         self._tried += 1
         if self._progress is not None:
-            total = max(self._tried, len(self._products) + 2)
+            total = max(self._tried, 2 + len(self._order).bit_length())
             self._progress("budget", self._tried, total)
-        return number, seen
+        return number
+
+
+def _decibels(ratio: float) -> float:
+    return float(10 * np.log10(ratio)) if ratio > 0 else -math.inf

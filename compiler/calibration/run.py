@@ -5,15 +5,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xcompile.compiler.calibration.calibrator import Calibrator, plan_float_model
+from xcompile.compiler.calibration.calibrator import Calibrator
 from xcompile.compiler.calibration.data import Preprocessing, open_samples, skipped
-from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.quantize.observers import observer_of
-from xcompile.compiler.quantize.plan import plan_quantization
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress
-from xcompile.compiler.support.precision_map import PrecisionMap
-from xcompile.frontends.onnx.importer import import_onnx
 
 if TYPE_CHECKING:
     import onnx
@@ -80,19 +76,3 @@ def calibrate_model(
     if state is not None:
         state.unlink(missing_ok=True)
     return table
-
-
-def quantized_products(
-    model: "str | PathLike[str] | bytes | onnx.ModelProto",
-    precisions: PrecisionMap,
-    overridable: Sequence[str] = (),
-) -> list[str]:
-    """The tensors that the quantized products of a model give, in order.
-
-    Raises:
-        CompileError: the model cannot be read, or says itself what is quantized (XC6009).
-    """
-    module = import_onnx(model, overridable=overridable)
-    with module.context, ir.Location.unknown():
-        plan_float_model(module)
-        return [product.name for product in plan_quantization(module, precisions).products]

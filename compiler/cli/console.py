@@ -9,6 +9,7 @@ _LONGEST = 60
 
 _WORDS = {"import": "reading the model", "passes": "optimizing", "kernels": "compiling kernels",
           "calibration": "calibrating", "budget": "trying models",
+          "sensitivity": "quantizing each product alone",
           "reference": "running the reference", "comparing": "comparing"}  # fmt: skip
 
 

@@ -22,13 +22,12 @@ from xcompile.compiler.quantize.plan import (
     plan_quantization,
 )
 from xcompile.compiler.quantize.table import CalibrationTable
-from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
+from xcompile.compiler.quantize.weights import mean_error
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.binary import Add
-from xcompile.dialects.nn.const import Const, const_of
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.matmul import MatMul
-from xcompile.dialects.nn.quantize import Dequantize, Quantize
+from xcompile.passes.nn.quantized_weights import QuantizedWeights
 
 _QUANTIZED = "Quantized"
 
@@ -87,7 +86,7 @@ class _Insertion:
         correct: bool,
     ) -> None:
         self._module, self._plan, self._table = module, plan, table
-        self._refine, self._correct = refine, correct
+        self._writer, self._correct = QuantizedWeights(module, refine, correct), correct
         self._names = {value: name for name, value in plan.tensors.items()}
         self._stats = RewriteStats()
 
@@ -111,7 +110,8 @@ class _Insertion:
         for product in found:
             self._quantize_product(product)
         gone = self._module.graveyard.why
-        self._stats.changed = [o for o in self._stats.changed if gone(o) is None]
+        changed = [*self._writer.made, *self._stats.changed]
+        self._stats.changed = [o for o in changed if gone(o) is None]
         return self._stats
 
     def _tell(self, op: Op, what: str, reason: str = "") -> None:
@@ -121,11 +121,6 @@ class _Insertion:
         else:
             self._stats.fired[what] += 1
             self._stats.fired_at.append((what, node))
-
-    def _constant(self, array: np.ndarray) -> Value:
-        made = Const.from_array(array, self._module.weights)
-        self._stats.changed.append(made.operation)
-        return made.y
 
     def _quantize_tensor(self, name: str, value: Value) -> None:
         """Put a pair of ops behind a value, for all its users but outputs and what stays in floating point."""
@@ -138,55 +133,28 @@ class _Insertion:
             and use.owner.operation.block == block
             and use.owner.operation.name != "func.return"
         ]
-        scale, zero = self._table.tensors[name].range.parameters()
         owner = value.owner
         if isinstance(owner, ir.Block):
             point, location = ir.InsertionPoint.at_block_begin(owner), ir.Location.unknown()
         else:
             point, location = ir.InsertionPoint.after(owner.operation), owner.location
         with point, location:
-            scale_value = self._constant(np.array(scale))
-            zero_value = self._constant(np.array(zero, np.uint8))
-            quantized = Quantize.create(x=value, scale=scale_value, zero_point=zero_value, to="ui8")
-            back = Dequantize.create(
-                x=quantized.y, scale=scale_value, zero_point=zero_value, to="f32"
-            )
-        self._stats.changed += [quantized.operation, back.operation]
+            _, back = self._writer.tensor(value, self._table.tensors[name])
         for operation, position in uses:
             operation.operands[position] = back.y
             self._stats.changed.append(operation)
 
     def _quantize_product(self, product: Product) -> None:
         """Replace a product by one of constants that are dequantized integers."""
-        op = product.op
-        integers, scales = quantize_weights(product.weights, refine=self._refine)
-        fields = {**op.operand_fields(), **op.attributes()}
+        op, seen = product.op, self._table.tensors[self._names[product.x]]
+        integers, scales = self._writer.weights(product)
         with ir.InsertionPoint(op.operation), op.location:
-            if isinstance(op, Conv):
-                fields["bias"] = self._bias(op, product, integers, scales)
-                fields["w"] = self._dequantized(integers, scales, 0)
-            elif op.transpose_b:
-                fields["b"] = self._dequantized(integers, scales, 0)
-            else:
-                fields["b"] = self._dequantized(integers.T, scales, 1)
-            made = type(op).create(**fields)
+            made = self._writer.product(product, seen, integers, scales)
         self._tell(made, _QUANTIZED)
-        self._stats.changed.append(made.operation)
         if isinstance(op, MatMul) and self._correct:
             self._correct_addend(op, product, integers, scales)
         op.y.replace_all_uses_with(made.y)
         self._module.graveyard.bury(op.operation, InsertQuantization.NAME)
-
-    def _dequantized(self, integers: np.ndarray, scales: np.ndarray, axis: int) -> Value:
-        made = Dequantize.create(
-            x=self._constant(np.ascontiguousarray(integers)),
-            scale=self._constant(scales),
-            zero_point=None,
-            axis=axis,
-            to="f32",
-        )
-        self._stats.changed.append(made.operation)
-        return made.y
 
     def _correct_addend(
         self, matmul: MatMul, product: Product, integers: np.ndarray, scales: np.ndarray
@@ -205,28 +173,5 @@ class _Insertion:
         bias = given.array(self._module.weights) - error
         if np.isfinite(bias).all():
             with ir.InsertionPoint(add.operation), add.location:
-                add.operation.operands[place] = self._constant(bias.astype(np.float32))
+                add.operation.operands[place] = self._writer.constant(bias.astype(np.float32))
             self._stats.changed.append(add.operation)
-
-    def _bias(
-        self, conv: Conv, product: Product, integers: np.ndarray, scales: np.ndarray
-    ) -> Value | None:
-        """The bias of a convolution, corrected, and of int32 where it fits; one that is no constant stays as it is."""
-        given = None if conv.bias is None else const_of(conv.bias)
-        if conv.bias is not None and given is None:
-            return conv.bias
-        seen = self._table.tensors[self._names[product.x]]
-        channels = product.weights.shape[0]
-        bias = np.zeros(channels)
-        if given is not None:
-            bias = given.array(self._module.weights).astype(np.float64)
-        if self._correct and len(seen.means) == product.weights.shape[1] * conv.groups:
-            means = np.array(seen.means)
-            bias = bias - mean_error(product.weights, integers, scales, means, conv.groups)
-        if not np.isfinite(bias).all() or (given is None and not bias.any()):
-            return conv.bias
-        sums = seen.range.parameters()[0] * scales
-        units = integer_bias(bias, sums, product.weights.size // channels)
-        if units is None:
-            return self._constant(bias.astype(np.float32))
-        return self._dequantized(units, sums, 0)

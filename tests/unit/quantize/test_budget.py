@@ -1,6 +1,6 @@
 """The accuracy budget: as few products in float as it takes, the honest statement when nothing helps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from xcompile.compiler.calibration.budget import BudgetReport, meet_budget
+from xcompile.compiler.calibration.sensitivity import ProductCost
 from xcompile.compiler.precisions import NodePrecision
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.support.errors import CompileError
+from xcompile.runtime.abi import TensorSpec
 
 PRODUCTS = ("a", "b[0]", "c", "d")
 TABLE = CalibrationTable("m", "0", "mse", 1, keep_float=("first",))
@@ -19,7 +21,8 @@ TABLE = CalibrationTable("m", "0", "mse", 1, keep_float=("first",))
 class Model:
     """Gives the sum of the errors of its integer products."""
 
-    inputs = outputs = ()
+    inputs = (TensorSpec("x", "float32", ("N",)),)
+    outputs = ()
 
     def __init__(self, errors: Mapping[str, float], kept: set[str]) -> None:
         self.error = sum(e for name, e in errors.items() if name not in kept)
@@ -32,15 +35,24 @@ class Model:
         return self.rows
 
 
-def search(errors: Mapping[str, float], budget: float, metric: Any = None) -> BudgetReport:
+def search(
+    errors: Mapping[str, float], budget: float, metric: Any = None, work: Mapping[str, int] = {}
+) -> BudgetReport:
     def build(table: CalibrationTable | None) -> Any:
         kept = set(PRODUCTS) if table is None else {g.replace("[[]", "[") for g in table.keep_float}
         return Model(errors, kept)
 
-    def score(model: Any) -> float:
-        return 100.0 - float(model(np.ones(3)).mean() - 1)
+    def costs(
+        samples: Sequence[Mapping[str, np.ndarray]], told: Callable[[int, int], None]
+    ) -> list[ProductCost]:
+        assert [sample["x"].shape for sample in samples] == [(32,)]
+        told(4, 4)
+        return [ProductCost(n, errors.get(n, 0.0) ** 2, work.get(n, 10)) for n in PRODUCTS]
 
-    return meet_budget(build, PRODUCTS, TABLE, metric or score, budget)
+    def score(model: Any) -> float:
+        return 100.0 - float(model(np.ones(50)).mean() - 1)
+
+    return meet_budget(build, costs, TABLE, metric or score, budget)
 
 
 def test_nothing_is_kept_when_all_integers_are_good_enough() -> None:
@@ -57,12 +69,20 @@ def test_the_most_sensitive_products_stay_in_float_and_no_more() -> None:
     assert report.met
     assert [each.product for each in report.products] == ["b[0]", "c", "a", "d"]
     assert [each.kept for each in report.products] == [True, True, False, False]
-    assert [round(each.lost, 3) for each in report.products] == [5.0, 2.0, 0.3, 0.1]
+    assert [round(each.noise_db) for each in report.products] == [14, 6, -10, -20]
     assert report.reached == pytest.approx(99.6)
     assert report.integer_share == 0.5
     assert report.table.keep_float == ("first", "b[[]0]", "c")
     assert "2 products in float" in report.statement()
-    assert report.text().splitlines()[2].split() == ["b[0]", "5", "14.0", "dB", "in", "float"]
+    assert report.text().splitlines()[2].split() == ["b[0]", "14.0", "dB", "25.0%", "in", "float"]
+
+
+def test_products_with_little_work_for_their_noise_stay_first() -> None:
+    report = search({"a": 0.4, "c": 1.0}, 0.5, work={"c": 10, "a": 1})
+    assert [each.product for each in report.products][:2] == ["a", "c"]
+    report = search({"a": 0.4, "c": 1.0}, 0.5, work={"c": 10, "a": 2})
+    assert [each.product for each in report.products][:2] == ["c", "a"]
+    assert [each.kept for each in report.products] == [True, False, False, False]
 
 
 def test_a_budget_that_only_the_float_model_meets_is_not_met() -> None:
@@ -81,7 +101,7 @@ def test_the_page_shows_names_as_text() -> None:
     report = search({"a": 5.0}, 0.5)
     page = replace(report, table=replace(TABLE, model="<script>")).page()
     assert "Accuracy budget of &lt;script&gt;</h1>" in page
-    assert "<td>a</td><td>5</td><td>14.0 dB</td><td>in float</td>" in page
+    assert "<td>a</td><td>14.0 dB</td><td>25.0%</td><td>in float</td>" in page
 
 
 def test_an_infinite_budget_only_tells_the_scores() -> None:

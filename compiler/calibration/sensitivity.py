@@ -1,0 +1,194 @@
+"""What quantizing each product alone does to the outputs: one compiled model with a switch tells it of all of them.
+
+Behind each product stand both of its forms, of floats and of integers, and an input of the model says which single one
+is of integers. So a product costs some runs, and not a compile.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xcompile.compiler.calibration.calibrator import plan_float_model
+from xcompile.compiler.driver import compile_module
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Value
+from xcompile.compiler.quantize.equalize import equalize_channels
+from xcompile.compiler.quantize.plan import Product, plan_quantization
+from xcompile.compiler.quantize.table import CalibrationTable, Observed
+from xcompile.compiler.quantize.weights import mean_error
+from xcompile.compiler.request import Request
+from xcompile.compiler.support.options import Options
+from xcompile.compiler.support.precision_map import PrecisionMap
+from xcompile.compiler.target.target import Target
+from xcompile.dialects.nn.binary import Add, Equal
+from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.matmul import MatMul
+from xcompile.dialects.nn.ternary import Where
+from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.passes.nn.quantized_weights import QuantizedWeights
+from xcompile.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    import onnx
+
+    from xcompile.compiler.worker.pool import WorkerPool
+
+Inputs = Mapping[str, np.ndarray]
+
+_SWITCH = "xc:quantized product"
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class ProductCost:
+    """A product, and what quantizing it alone costs.
+
+    Attributes:
+        name: of the tensor that it gives.
+        noise: the power of the outputs' error over that of the outputs, the mean of all outputs in floating point.
+        operations: multiplications and additions; sizes that are not known count as 1.
+    """
+
+    name: str
+    noise: float
+    operations: int
+
+
+class SwitchedModel:
+    """A float model in which any single product can be made one of integers.
+
+    Args:
+        model: as `xcompile.compile` takes it.
+        table: of the model.
+        precisions: which products may be of integers.
+        target: this machine.
+        options: of the compile.
+        threads: to run on.
+        pool: worker processes to compile with.
+        overridable: as `xcompile.compile` takes them.
+
+    Attributes:
+        products: the names of the tensors that products give which may be quantized, in order.
+    """
+
+    def __init__(
+        self,
+        model: "str | PathLike[str] | bytes | onnx.ModelProto",
+        table: CalibrationTable,
+        precisions: PrecisionMap,
+        target: Target,
+        *,
+        options: Options | None = None,
+        threads: int | None = None,
+        pool: "WorkerPool | None" = None,
+        overridable: Sequence[str] = (),
+    ) -> None:
+        module = import_onnx(model, overridable=overridable)
+        with module.context, ir.Location.unknown():
+            plan_float_model(module)
+            if table.equalized:
+                equalize_channels(module)
+            found = plan_quantization(module, precisions)
+            names = {value: name for name, value in found.tensors.items()}
+            known = [p for p in found.products if names[p.x] in table.tensors]
+            self.products = [product.name for product in known]
+            self._operations = [_operations(product) for product in known]
+            _insert_switches(module, known, [table.tensors[names[p.x]] for p in known])
+        self._compile = lambda: compile_module(
+            module,
+            Request(target, pipeline="@finish,@kernels", options=options or Options()),
+            None,
+            pool,
+        ).load(threads=threads)
+        self._executable: Executable | None = None
+
+    def costs(
+        self, samples: Sequence[Inputs], told: Callable[[int, int], None] = lambda done, total: None
+    ) -> list[ProductCost]:
+        """What quantizing each product alone costs, in the order of `products`.
+
+        Args:
+            samples: inputs of the model by name.
+            told: called with how many products are done, and of how many.
+        """
+        signal, total = self._outputs(samples, _NONE), len(self.products)
+        costs: list[ProductCost] = []
+        for place, name in enumerate(self.products):
+            noise = _noise(signal, self._outputs(samples, place))
+            costs.append(ProductCost(name, noise, self._operations[place]))
+            told(place + 1, total)
+        return costs
+
+    def _outputs(self, samples: Sequence[Inputs], chosen: int) -> list[dict[str, np.ndarray]]:
+        if self._executable is None:
+            self._executable = self._compile()
+        switch = {_SWITCH: np.array(chosen)}
+        return [self._executable.run({**sample, **switch}) for sample in samples]
+
+
+def _noise(
+    wanted: Sequence[Mapping[str, np.ndarray]], found: Sequence[Mapping[str, np.ndarray]]
+) -> float:
+    """The power of the error over that of the outputs: the mean of all outputs in floating point."""
+    ratios: list[float] = []
+    for name, array in wanted[0].items() if wanted else ():
+        if array.dtype.kind != "f":
+            continue
+        pairs = [(a[name].astype(np.float64), b[name]) for a, b in zip(wanted, found, strict=True)]
+        signal = sum(float((a**2).sum()) for a, _ in pairs)
+        noise = sum(float(((a - b) ** 2).sum()) for a, b in pairs if a.shape == b.shape)
+        ratios.append(noise / signal if signal > 0 else 0.0)
+    return float(np.mean(ratios)) if ratios else 0.0
+
+
+def _operations(product: Product) -> int:
+    dynamic = ir.ShapedType.get_dynamic_size()
+    sizes = ir.RankedTensorType(product.op.y.type).shape
+    return (
+        2
+        * prod(1 if size == dynamic else size for size in sizes)
+        * (product.weights.size // product.weights.shape[0])
+    )
+
+
+def _insert_switches(
+    module: Module, products: Sequence[Product], ranges: Sequence[Observed]
+) -> None:
+    """Put the integer form beside each product, and a choice behind both; in the module's context."""
+    switch, writer = _add_switch(module), QuantizedWeights(module)
+    for place, (product, seen) in enumerate(zip(products, ranges, strict=True)):
+        op = product.op
+        with ir.InsertionPoint.after(op.operation), op.location:
+            integers, scales = writer.weights(product)
+            chosen = Equal.create(a=switch, b=writer.constant(np.array(place)))
+            _, x = writer.tensor(op.x if isinstance(op, Conv) else op.a, seen)
+            twin = writer.product(product, seen, integers, scales, x.y).y
+            if isinstance(op, MatMul) and len(seen.means) == product.weights.shape[1]:
+                error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)
+                twin = Add.create(a=twin, b=writer.constant(-error.astype(np.float32))).y
+            both = Where.create(condition=chosen.y, a=twin, b=op.y)
+        op.y.replace_all_uses_except(both.y, both.operation)
+
+
+def _add_switch(module: Module) -> Value:
+    """A further input of the module: which product is of integers, an int64 number, -1 for none."""
+    names, attributes = module.input_names(), module.module.operation.attributes
+    dims = [",".join(str(dim) for dim in shape) for shape in module.input_shapes()]
+    block = module.main.regions[0].blocks[0]
+    kind = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
+    made = block.add_argument(kind, ir.Location.unknown())
+    function = module.main.type
+    whole = ir.FunctionType.get([*function.inputs, kind], function.results)
+    module.main.attributes["function_type"] = ir.TypeAttr.get(whole)
+    attributes["xc.inputs"] = _texts([*names, _SWITCH])
+    attributes["xc.input_dims"] = _texts([*dims, ""])
+    return made
+
+
+def _texts(texts: Sequence[str]) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])

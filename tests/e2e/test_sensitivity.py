@@ -1,0 +1,61 @@
+"""One compiled model tells what quantizing each product alone costs: the same as a model compiled for each."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xcompile
+from tests.e2e.compiled_node import shared_pool
+from xcompile.compiler.calibration.calibrator import Calibrator
+from xcompile.compiler.calibration.sensitivity import SwitchedModel
+from xcompile.compiler.quantize.plan import INT8
+from xcompile.compiler.target.host import host_target
+
+MODEL = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+IMAGES = np.random.default_rng(0).uniform(0, 16, (20, 1, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def calibrator() -> Calibrator:
+    made = Calibrator(MODEL, pool=shared_pool())
+    made.observe(IMAGES)
+    return made
+
+
+def compiled(target: str, **named: Any) -> xcompile.CompiledModel:
+    return xcompile.compile(MODEL, target, pool=shared_pool(), **named)
+
+
+def test_noise_is_that_of_models_with_one_integer_product(calibrator: Calibrator) -> None:
+    table = calibrator.table("min-max")
+    switched = SwitchedModel(MODEL, table, INT8, host_target(), pool=shared_pool())
+    costs = switched.costs([{"images": IMAGES}])
+    assert [cost.name for cost in costs] == ["c1", "c2", "scores#1"]
+    assert [cost.operations for cost in costs] == [
+        2 * 9 * 16 * 64,
+        2 * 9 * 16 * 32 * 16,
+        2 * 512 * 10,
+    ]
+    plain = np.asarray(compiled("cpu")(IMAGES))
+    for cost in costs:
+        others = [other.name for other in costs if other is not cost]
+        alone = compiled("cpu-int8", calibration_table=table, keep_float=others)
+        error = np.asarray(alone(IMAGES)) - plain
+        assert cost.noise == pytest.approx((error**2).sum() / (plain**2).sum(), rel=0.3)
+
+
+def test_a_product_that_is_ruined_is_the_most_sensitive(calibrator: Calibrator) -> None:
+    text = calibrator.table("min-max").to_text()
+    table = xcompile.CalibrationTable.from_text(text)
+    tensors = dict(table.tensors)
+    seen = tensors["p1"]
+    tensors["p1"] = type(seen)(type(seen.range)(0.0, seen.range.high / 50), seen.means)
+    ruined = type(table)(
+        table.model, table.digest, table.observer, table.samples, tensors, table.keep_float
+    )
+    switched = SwitchedModel(MODEL, ruined, INT8, host_target(), pool=shared_pool())
+    noise = {cost.name: cost.noise for cost in switched.costs([{"images": IMAGES}])}
+    assert max(noise, key=noise.__getitem__) == "c2"
+    assert noise["c2"] > 100 * noise["c1"]
