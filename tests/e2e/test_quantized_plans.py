@@ -6,6 +6,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.e2e.compiled_node import shared_pool
+from tests.e2e.networks import Network as Floats
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.codegen.program.program import Launch
 from xcompile.compiler.support.dims import symbol
@@ -115,3 +116,21 @@ def test_dynamic_quantization_ends_in_one_product():
     last = launches(model)[-1]
     assert model.artifact.kernels[last.symbol].family == "contraction"
     assert last.lengths[-1] == 40 * 48 * 4
+
+
+def test_a_model_quantized_after_training_keeps_one_scale_through_relus_pools_and_concatenations():
+    """No kernel requantizes: each is a product or moves bytes, and nothing between products is of floats."""
+    n = Floats()
+    stem = n("Relu", n("Conv", "x", n.weight(16, 16, 3, 3), n.weight(16), pads=[1] * 4))
+    pooled = n("MaxPool", stem, kernel_shape=[2, 2], strides=[2, 2])
+    branch = n("Relu", n("Conv", pooled, n.weight(16, 16, 1, 1), n.weight(16)))
+    joined = n("Relu", n("Add", n("Conv", branch, n.weight(16, 16, 1, 1), n.weight(16)), pooled))
+    both = n("Concat", joined, pooled, axis=1)
+    y = n("Conv", both, n.weight(16, 32, 1, 1), n.weight(16))
+    model = n.model({"x": ("FLOAT", [1, 16, 12, 12])}, {y: ("FLOAT", None)})
+    samples = RANDOM.standard_normal((4, 1, 16, 12, 12)).astype(np.float32)
+    made = compile_model(model, "x86-avx2-int8", calibrate=list(samples), pool=shared_pool())
+    families = [made.artifact.kernels[launch.symbol].family for launch in launches(made)]
+    conv = "integer-conv"  # the maps quantize the input, and bring the output into its layout
+    assert families == ["map", conv, "pool", conv, conv, conv, "map"]
+    assert largest_in_the_arena(made) <= 16 * 12 * 12
