@@ -21,11 +21,34 @@ class KernelFacts:
         family: the kind of emitter that made it: "conv", "winograd", "map".
         schedule: its schedule in words.
         arithmetic: what its products are of: "int8", "float32", …; "" when it has none.
+        stores: the types of its results in memory: "uint8", "float32, int64".
     """
 
     family: str
     schedule: str
     arithmetic: str = ""
+    stores: str = ""
+
+
+@dataclass(frozen=True)
+class NodeStatement:
+    """What a node of the model computes in, decided when it was compiled.
+
+    Attributes:
+        node: its name; "" for what the compiler added before any node, such as the quantization of an input.
+        kind: what the model calls its op, "Conv".
+        ops: the ops of the nn level that it became, "conv_integer + cast + mul"; "" when none is left.
+        arithmetic: "int8", "float32", "int64", …; "none" when nothing is left to compute.
+        stores: the types of the results of its kernels in memory, "uint8"; "" when it has no kernel.
+        why: the reason.
+    """
+
+    node: str
+    kind: str
+    ops: str
+    arithmetic: str
+    stores: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +64,7 @@ class Artifact:
         kernels: of the symbols in the program's steps.
         explanations: what the passes that were asked say of themselves, a line each.
         kept_float: model nodes whose products are not of what the model was compiled for, and why.
+        statements: what each model node computes in, and why.
     """
 
     manifest: Manifest
@@ -51,6 +75,7 @@ class Artifact:
     kernels: Mapping[str, KernelFacts] = field(default_factory=dict[str, KernelFacts])
     explanations: tuple[str, ...] = ()
     kept_float: tuple[tuple[str, str], ...] = ()
+    statements: tuple[NodeStatement, ...] = ()
 
     def save(self, path: Path) -> None:
         """Link the model into a shared library.

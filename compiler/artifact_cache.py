@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from xcompile.compiler.artifact import Artifact, KernelFacts
+from xcompile.compiler.artifact import Artifact, KernelFacts, NodeStatement
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, identify
@@ -108,6 +108,7 @@ def _write(folder: Path, key: str, artifact: Artifact, external: Mapping[str, Fi
         "architecture": artifact.architecture,
         "explanations": artifact.explanations,
         "kept_float": artifact.kept_float,
+        "statements": [asdict(statement) for statement in artifact.statements],
         "external": external,
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
         "manifest": artifact.manifest.to_json(),
@@ -148,6 +149,7 @@ def _artifact(fields: Mapping[str, Any], folder: Path) -> Artifact:
         kernels={symbol: KernelFacts(**facts) for symbol, facts in fields["kernels"].items()},
         explanations=tuple(fields["explanations"]),
         kept_float=tuple((node, why) for node, why in fields["kept_float"]),
+        statements=tuple(NodeStatement(**statement) for statement in fields["statements"]),
     )
 
 

@@ -27,6 +27,7 @@ from xcompile.compiler.quantize.names import digest_of
 from xcompile.compiler.quantize.plan import KEPT_IN_FLOAT
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress, Request
+from xcompile.compiler.statements import NoteOps
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.fingerprint import code_fingerprint
 from xcompile.compiler.support.options import (
@@ -102,6 +103,7 @@ def plan_module(
         if request.options[VERIFY_NUMERICS]:
             watching.append(VerifyNumerics())
         watching += request.instruments
+        watching.append(noted := NoteOps())
         context = PassContext(
             request.target,
             request.explain,
@@ -117,7 +119,8 @@ def plan_module(
     entry = _entry_job(built.program, request.target)
     jobs = {**built.jobs, f"{request.prefix}_entry": entry}
     loading = {name: replace(job, load=request.load) for name, job in jobs.items()}
-    return _artifact(module, built, signature, request, context), loading
+    artifact = _artifact(module, built, signature, request, context)
+    return replace(artifact, statements=noted.statements(artifact, module.kinds)), loading
 
 
 def finish(
@@ -232,7 +235,9 @@ def _artifact(
         program,
         request.target.arch,
         kernels={
-            symbol: KernelFacts(plan.family, str(plan.schedule), built.arithmetic[symbol])
+            symbol: KernelFacts(
+                plan.family, str(plan.schedule), built.arithmetic[symbol], built.stores[symbol]
+            )
             for symbol, plan in built.plans.items()
         },
         explanations=tuple(dict.fromkeys(_explanations(context))),  # each line once

@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from xcompile.compiler.artifact import Artifact, KernelFacts
+from xcompile.compiler.artifact import Artifact, KernelFacts, NodeStatement
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.driver import plan_module
@@ -232,6 +232,7 @@ def plan(payload: Mapping[str, Any]) -> dict[str, Any]:
         "architecture": artifact.architecture,
         "explanations": list(artifact.explanations),
         "kept_float": list(artifact.kept_float),
+        "statements": [asdict(statement) for statement in artifact.statements],
         "external": facts_of(module.external),
         "jobs": {name: job.to_json() for name, job in jobs.items()},
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
@@ -265,6 +266,7 @@ def _artifact(answer: Mapping[str, Any], weights: bytes) -> Artifact:
         kernels={symbol: KernelFacts(**facts) for symbol, facts in answer["kernels"].items()},
         explanations=tuple(answer["explanations"]),
         kept_float=tuple((node, why) for node, why in answer["kept_float"]),
+        statements=tuple(NodeStatement(**statement) for statement in answer["statements"]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Never
 
 import numpy as np
 
-from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.artifact import Artifact, NodeStatement
 from xcompile.compiler.precisions import NodePrecision, precisions_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
@@ -72,6 +72,10 @@ class CompiledModel:
     def precisions(self) -> list[NodePrecision]:
         """Which products are of 8-bit integers, which are not, and why; in the order of running."""
         return precisions_of(self.artifact)
+
+    def statements(self) -> list[NodeStatement]:
+        """What each node of the model computes in, and why, in the model's order."""
+        return list(self.artifact.statements)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model as a shared library that needs neither Python nor this package.

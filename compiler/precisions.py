@@ -1,11 +1,12 @@
-"""What numbers the products of a compiled model are of, and why."""
+"""What numbers the products and nodes of a compiled model are of, and why."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.artifact import Artifact, NodeStatement
 from xcompile.compiler.support.dims import estimate, symbols_of
+from xcompile.compiler.support.page import page
 
 INTEGER = "int8"
 
@@ -61,4 +62,37 @@ def summary(rows: Sequence[NodePrecision]) -> str:
     return "\n".join(
         f"{kind}: {count} of {len(rows)} products, {share(rows, kind):.1%} of their operations"
         for kind, count in sorted(kinds.items())
+    )
+
+
+STATEMENTS = ("node", "op", "becomes", "computes in", "stores", "why")
+"""The columns of the table of nodes."""
+
+
+def statement_cells(statement: NodeStatement) -> tuple[str, ...]:
+    """What is said of a node as text, in the order of `STATEMENTS`."""
+    node = statement.node or "(inputs)"
+    return (
+        node, statement.kind, statement.ops, statement.arithmetic, statement.stores, statement.why
+    )  # fmt: skip
+
+
+def precision_page(artifact: Artifact) -> str:
+    """What each node of a model computes in, and why, as an HTML page that needs nothing else."""
+    statements = artifact.statements
+    manifest = artifact.manifest
+    counts = Counter(statement.arithmetic for statement in statements if statement.node)
+    told = ", ".join(f"{count} in {name}" for name, count in counts.most_common() if name != "none")
+    gone = counts.get("none", 0)
+    colours = {INTEGER: "", "none": ""}
+    return page(
+        f"Precisions of {manifest.provenance['model']}",
+        [
+            f"Compiled for {manifest.target}.",
+            *summary(precisions_of(artifact)).splitlines(),
+            f"{sum(counts.values())} nodes: {told}; of {gone} nothing is left to compute.",
+        ],
+        STATEMENTS,
+        [statement_cells(statement) for statement in statements],
+        classes=[colours.get(statement.arithmetic, "doubtful") for statement in statements],
     )

@@ -11,8 +11,10 @@ from xcompile.compiler.cli.console import bytes_text, table
 from xcompile.compiler.cli.quantization import (
     calibrated,
     precision_table,
+    statement_table,
     within_budget,
 )
+from xcompile.compiler.support.page import write_page
 
 if TYPE_CHECKING:
     from xcompile.compiler.model import CompiledModel
@@ -88,6 +90,16 @@ def compile_command(
         Path | None,
         typer.Option(metavar="FILE.html", help="Write what came of the budget as a page."),
     ] = None,
+    precisions: Annotated[
+        bool,
+        typer.Option(
+            "--precisions", help="Print what each node of the model computes in, and why."
+        ),
+    ] = False,
+    precision_report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write the same as a page."),
+    ] = None,
     report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
@@ -121,6 +133,12 @@ def compile_command(
         print(_details(made))
     if report:
         print(_report(made))
+    if precisions:
+        print(statement_table(made))
+    if precision_report is not None:
+        from xcompile.compiler.precisions import precision_page
+
+        write_page(precision_report, precision_page(made.artifact))
     if compilation.chooses_precision():
         print(precision_table(made))
     size = bytes_text(path.stat().st_size)

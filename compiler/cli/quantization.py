@@ -64,6 +64,13 @@ def precision_table(made: "CompiledModel") -> str:
     return f"{table(('product', 'computes in', 'operations', 'why'), lines)}\n{summary(rows)}"
 
 
+def statement_table(made: "CompiledModel") -> str:
+    """A line for each node of the model."""
+    from xcompile.compiler.precisions import STATEMENTS, statement_cells
+
+    return table(STATEMENTS, [statement_cells(statement) for statement in made.statements()])
+
+
 def within_budget(
     compilation: Compilation, model: Path, budget: float | None, metric: str, page: Path | None
 ) -> Compilation:

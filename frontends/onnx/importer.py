@@ -142,6 +142,7 @@ class _Importer:
             )
             self._tell(scope)
             self._module.tensors = self._tensors(scope)
+            self._module.kinds = {node.name: node.op for node in self._graph.nodes}
             func.ReturnOp(results)
         main.attributes["function_type"] = ir.TypeAttr.get(
             ir.FunctionType.get(types, [r.type for r in results])

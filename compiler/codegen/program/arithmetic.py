@@ -9,9 +9,15 @@ from xcompile.dialects.nn.base import dtype_of
 INTEGER = "int8"
 """Products of 8-bit numbers, summed in int32."""
 
-_INTEGER_PRODUCTS = frozenset({"nn.conv_integer", "nn.matmul_integer"})
-_PRODUCTS = frozenset({"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.einsum", "nn.fused_attention", "nn.rnn",
-                       "nn.gru", "nn.lstm"})  # fmt: skip
+INTEGER_PRODUCTS = frozenset({"nn.conv_integer", "nn.matmul_integer"})
+"""Ops that multiply 8-bit integers."""
+
+FLOAT_PRODUCTS = frozenset({"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.einsum", "nn.fused_attention", "nn.rnn",
+                            "nn.gru", "nn.lstm"})  # fmt: skip
+"""Ops that multiply numbers of their operands' type."""
+
+BLOCKED_PRODUCT = "nn.matmul_blocked"
+"""The op that multiplies floats with weights in blocks of integers."""
 
 
 def arithmetic_of(ops: Sequence[Op]) -> str:
@@ -20,10 +26,10 @@ def arithmetic_of(ops: Sequence[Op]) -> str:
     "w4" is float32 with weights that stay in 4 bits until they are multiplied.
     """
     for op in ops:
-        if op.NAME in _INTEGER_PRODUCTS:
+        if op.NAME in INTEGER_PRODUCTS:
             return INTEGER
-        if op.NAME == "nn.matmul_blocked":
+        if op.NAME == BLOCKED_PRODUCT:
             return f"w{bits_of(dtype_of(op.operands[1]))}"
-        if op.NAME in _PRODUCTS:
+        if op.NAME in FLOAT_PRODUCTS:
             return DTYPES[dtype_of(op.operands[0])].name
     return ""

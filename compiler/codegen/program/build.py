@@ -25,6 +25,7 @@ class Built:
         weights: the packed constants.
         plans: the plan of each symbol, for reports.
         arithmetic: the kind of numbers that its products are of.
+        stores: the types of its results.
     """
 
     program: rt.Program
@@ -32,6 +33,7 @@ class Built:
     weights: bytes
     plans: Mapping[str, Plan]
     arithmetic: Mapping[str, str]
+    stores: Mapping[str, str]
 
 
 def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, ...] = ()) -> Built:
@@ -55,5 +57,10 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
         heap=memory.heap,
     )
     return Built(
-        program, kernels.jobs, bytes(constants.weights), kernels.by_symbol, kernels.arithmetic
+        program,
+        kernels.jobs,
+        bytes(constants.weights),
+        kernels.by_symbol,
+        kernels.arithmetic,
+        kernels.stores,
     )

@@ -14,6 +14,7 @@ from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.arithmetic import arithmetic_of
 from xcompile.compiler.codegen.program.storage import ALIGNMENT
+from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.location import describe, node_names
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
@@ -22,6 +23,7 @@ from xcompile.compiler.support.dims import Dim
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.kernel import Func, Launch
+from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.cost import flops
 
@@ -48,6 +50,7 @@ class Kernels:
         jobs: by symbol.
         by_symbol: the plan of each.
         arithmetic: what kind of numbers the products of each are of, see `arithmetic_of`.
+        stores: the types of the results of each.
     """
 
     def __init__(self, module: Module, target: Target, launches: Sequence[Launch]) -> None:
@@ -57,6 +60,7 @@ class Kernels:
         self.jobs: dict[str, Job] = {}
         self.by_symbol: dict[str, Plan] = {}
         self.arithmetic: dict[str, str] = {}
+        self.stores: dict[str, str] = {}
         nodes: dict[str, dict[str, None]] = {}
         for launch in launches:
             nodes.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
@@ -77,6 +81,8 @@ class Kernels:
         made = plan(kernel, node=" + ".join(nodes) or None)
         symbol = self._job(func, made, nodes)
         self.arithmetic[symbol] = arithmetic_of(kernel.ops)
+        stored = (DTYPES[dtype_of(value)].name for value in kernel.results)
+        self.stores[symbol] = ", ".join(dict.fromkeys(stored))
         return Planned(symbol, made, flops(kernel.ops, kernel.sizes))
 
     def _job(self, func: Func, made: Plan, nodes: tuple[str, ...]) -> str:
