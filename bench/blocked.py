@@ -1,10 +1,10 @@
-"""Convolutions and pools as callables over NCHW arrays; for tests and benchmarks."""
+"""Convolutions and pools as callables over NCHW and NCDHW arrays; for tests and benchmarks."""
 
 import ctypes
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from xcompile.compiler.schedule.conv import ConvProblem, ConvSchedule
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
 from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
-from xcompile.compiler.schedule.window import WindowSchedule, resolve
+from xcompile.compiler.schedule.window import Window, WindowSchedule, resolve
 from xcompile.compiler.target.target import Target
 
-SYMBOLS = ("d0", "d1", "d2")
+SYMBOLS = ("d0", "d1", "d2", "d3")
 
 
 def guarded(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
@@ -41,29 +41,29 @@ def guarded(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
 
 
 def to_blocked(x: np.ndarray, lanes: int, guard: bool = False) -> np.ndarray:
-    """[n][c][h][w] as [n][ceil(c / lanes)][h][w][lanes], zeros in the lanes past c."""
-    n, c, h, w = x.shape
+    """[n][c][spatial…] as [n][ceil(c / lanes)][spatial…][lanes], zeros in the lanes past c."""
+    n, c, *spatial = x.shape
     blocks = -(-c // lanes)
-    padded = np.zeros((n, blocks * lanes, h, w), x.dtype)
+    padded = np.zeros((n, blocks * lanes, *spatial), x.dtype)
     padded[:, :c] = x
-    out = (guarded if guard else aligned)((n, blocks, h, w, lanes), x.dtype)
-    out[:] = padded.reshape(n, blocks, lanes, h, w).transpose(0, 1, 3, 4, 2)
+    out = (guarded if guard else aligned)((n, blocks, *spatial, lanes), x.dtype)
+    out[:] = np.moveaxis(padded.reshape(n, blocks, lanes, *spatial), 2, -1)
     return out
 
 
 def from_blocked(y: np.ndarray, channels: int) -> np.ndarray:
     """The inverse of `to_blocked`."""
-    n, blocks, h, w, lanes = y.shape
-    return y.transpose(0, 1, 4, 2, 3).reshape(n, blocks * lanes, h, w)[:, :channels]
+    n, blocks, *spatial, lanes = y.shape
+    return np.moveaxis(y, -1, 2).reshape(n, blocks * lanes, *spatial)[:, :channels]
 
 
 class BlockedStore:
     """A sink that adds a bias, applies relu and stores in the blocked layout."""
 
     def __init__(
-        self, y: Buffer, bias: Buffer | None, blocks: int, h: Index, w: Index, relu: bool
+        self, y: Buffer, bias: Buffer | None, blocks: int, sizes: Sequence[Index], relu: bool
     ) -> None:
-        self.y, self.bias, self.blocks, self.h, self.w, self.relu = y, bias, blocks, h, w, relu
+        self.y, self.bias, self.blocks, self.sizes, self.relu = y, bias, blocks, sizes, relu
         self.add = "arith.addf" if y.dtype == "f32" else "arith.addi"
 
     def __call__(
@@ -83,14 +83,19 @@ class BlockedStore:
         self, b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
     ) -> None:
         """Store a vector, zeros in the lanes that do not exist."""
-        n, channel, row, column = at
+        n, channel, *places = at
         if mask is not None:
             kind = f"vector<{lanes}x{self.y.dtype}>"
             zero = b.constant("0.0" if self.y.dtype == "f32" else "0", self.y.dtype, lanes)
             value = b.op(f"arith.select {mask}, {value}, {zero} : vector<{lanes}xi1>, {kind}")
         block = b.add(b.mul(n, self.blocks), b.div(channel, lanes))
-        plane = b.mul(b.mul(block, b.mul(self.h, self.w)), lanes)  # loop invariant
-        pixel = b.add(b.mul(row, self.w), column)  # shared by the vectors of a pixel
+        strides: list[Index] = [1]
+        for size in reversed(self.sizes):
+            strides.append(b.mul(strides[-1], size))
+        *inner, whole = strides
+        plane = b.mul(b.mul(block, whole), lanes)  # loop invariant
+        places = [0] * (len(inner) - len(places)) + places
+        pixel = b.flatten(places, inner[::-1])  # shared by the vectors of a pixel
         b.store(value, self.y, b.add(plane, b.mul(pixel, lanes)), lanes)
 
 
@@ -145,10 +150,10 @@ class CompiledConv:
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}
         x, w, bias, filler, y = (signature.buffer(i) for i in range(5))
-        oh, ow = _output(b, problem, sizes)
+        places = _output(b, problem, sizes)
         relu = relu and not problem.is_integer
         kind = RequantizedStore if requantize else BlockedStore
-        store = kind(y, bias, -(-problem.oc // self.lanes), oh, ow, relu)
+        store = kind(y, bias, -(-problem.oc // self.lanes), places, relu)
         emit_conv(
             b, problem, self.schedule, target, x, w, store, signature.begin, signature.end,
             sizes, signature.buffer(5) if self.bytes else None, None if fill is None else b.load(filler, 0),
@@ -168,9 +173,8 @@ class CompiledConv:
         With `guard`, scratch memory holds NaN before, and all arrays are `guarded`.
         """
         problem, place = self.problem, guarded if guard else aligned
-        h, w = (resolve(size, values) for size in (problem.h, problem.w))
         blocks = -(-problem.oc // self.lanes)
-        shape = (len(x), blocks, problem.output(0, h), problem.output(1, w))
+        shape = (len(x), blocks, *output_sizes(problem, values))
         y = place((*shape, self.lanes), np.uint8 if self.requantize else bias.dtype)
         y[:] = 85 if problem.is_integer else np.nan
         packed = conv.pack(weight, problem, self.schedule, self.target)
@@ -214,39 +218,65 @@ def _is_integer_depthwise(problem: DepthwiseProblem | PoolProblem | GlobalPoolPr
     return isinstance(problem, DepthwiseProblem) and problem.is_integer
 
 
-def _output(b: Builder, problem: ConvProblem, sizes: Mapping[str, Index]) -> tuple[Index, Index]:
-    """Rows and columns of the result, as `ConvProblem.output` says."""
-    window, phases = WindowSizes.of(b, problem, sizes), problem.phases or Phases()
-    oh, ow = (
-        b.sub(b.mul(places, factor), missing)
-        for places, factor, missing in zip(
-            (window.oh, window.ow), phases.factors, phases.missing, strict=True
-        )
-    )
-    return oh, ow
+def _output(b: Builder, problem: ConvProblem, sizes: Mapping[str, Index]) -> list[Index]:
+    """The spatial sizes of the result, as `output_sizes` says."""
+    window = WindowSizes.of(b, problem, sizes)
+    places = [window.oh, window.ow] if problem.depth is None else [window.od, window.oh, window.ow]
+    ones, zeros = (1,) * len(places), (0,) * len(places)
+    phases = problem.phases or Phases(ones, ones, zeros, zeros)
+    return [
+        b.sub(b.mul(place, factor), missing)
+        for place, factor, missing in zip(places, phases.factors, phases.missing, strict=True)
+    ]
+
+
+def output_sizes(problem: ConvProblem, values: Mapping[str, int]) -> list[int]:
+    """Depth, if it is of a volume, rows and columns of the result."""
+    d, h, w = (resolve(size, values) for size in (problem.d, problem.h, problem.w))
+    image = [problem.output(0, h), problem.output(1, w)]
+    if problem.depth is None:
+        return image
+    depth = problem.depth.output(0, d)
+    if problem.phases:
+        depth = depth * problem.phases.factors[0] - problem.phases.missing[0]
+    return [depth, *image]
+
+
+def whole_window(window: Window, depth: Window | None) -> Window:
+    """The window over all axes: `depth` first, if it is of a volume."""
+    if depth is None:
+        return window
+    pads = (*depth.pads[:1], *window.pads[:2], *depth.pads[1:], *window.pads[2:])
+    return Window(
+        depth.kernel + window.kernel, depth.strides + window.strides, pads,
+        depth.dilations + window.dilations, window.ceil_mode,
+    )  # fmt: skip
 
 
 def reference(x: np.ndarray, weight: np.ndarray, problem: ConvProblem, fill: int = 0) -> np.ndarray:
     """The convolution in float64, which holds the sums of 8-bit integers exactly, from its definition."""
-    window, groups = problem.window, problem.groups
-    top, left, bottom, right = window.pads
-    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    window, groups = whole_window(problem.window, problem.depth), problem.groups
+    axes = range(len(window.kernel))
+    around = ((0, 0), (0, 0), *((window.before(axis), window.after(axis)) for axis in axes))
     padded = np.pad(x.astype(np.float64), around, constant_values=fill)
-    n, c, h, w = x.shape
-    oh, ow = window.output(0, h), window.output(1, w)
+    n, c, *spatial = x.shape
+    counts = [window.output(axis, size) for axis, size in enumerate(spatial)]
     parts = padded.reshape(n, groups, c // groups, *padded.shape[2:])
     kernels = weight.astype(np.float64).reshape(groups, problem.oc // groups, *weight.shape[1:])
-    out = np.zeros((n, groups, problem.oc // groups, oh, ow))
-    for i in range(window.kernel[0]):
-        for j in range(window.kernel[1]):
-            y, z = i * window.dilations[0], j * window.dilations[1]
-            taken = parts[
-                ...,
-                y : y + (oh - 1) * window.strides[0] + 1 : window.strides[0],
-                z : z + (ow - 1) * window.strides[1] + 1 : window.strides[1],
-            ]
-            out += np.einsum("ngchw,goc->ngohw", taken, kernels[..., i, j], optimize=True)
-    return out.reshape(n, problem.oc, oh, ow)
+    out = np.zeros((n, groups, problem.oc // groups, *counts))
+    for tap in product(*map(range, window.kernel)):
+        starts = [i * step for i, step in zip(tap, window.dilations, strict=True)]
+        taken = parts[(..., *map(slice, starts, _ends(starts, counts, window), window.strides))]
+        out += np.einsum("ngc...,goc->ngo...", taken, kernels[(..., *tap)], optimize=True)
+    return out.reshape(n, problem.oc, *counts)
+
+
+def _ends(starts: Sequence[int], counts: Sequence[int], window: Window) -> list[int]:
+    """Where the places end that a tap meets."""
+    return [
+        start + (count - 1) * stride + 1
+        for start, count, stride in zip(starts, counts, window.strides, strict=True)
+    ]
 
 
 class CompiledWindow:
@@ -270,12 +300,13 @@ class CompiledWindow:
         blocks = -(-problem.c // self.lanes)
         part = (signature.begin, signature.end, sizes)
         if isinstance(problem, GlobalPoolProblem):
-            store = BlockedStore(y, None, blocks, 1, 1, relu=False)
+            store = BlockedStore(y, None, blocks, (1, 1), relu=False)
             chosen = schedule or pool.global_heuristic(problem, target)
             emit_global_pool(b, problem, chosen, target, x, store, *part)
         else:
             window = WindowSizes.of(b, problem, sizes)
-            store = BlockedStore(y, None, blocks, window.oh, window.ow, relu=False)
+            places = (window.od, window.oh, window.ow)
+            store = BlockedStore(y, None, blocks, places, relu=False)
             if isinstance(problem, DepthwiseProblem):
                 self.schedule = schedule or depthwise.heuristic(problem, target)
                 arguments = (b, problem, self.schedule, target, x, w, store, *part)
@@ -303,8 +334,8 @@ class CompiledWindow:
             shape = (1, 1)
             extent = pool.global_extent(problem, self.target, values)
         else:
-            window = problem.window
-            shape = (window.output(0, x.shape[2]), window.output(1, x.shape[3]))
+            window = whole_window(problem.window, problem.depth)
+            shape = tuple(window.output(axis, size) for axis, size in enumerate(x.shape[2:]))
             extent = self.schedule.extent(problem, self.target, values)
         is_integer = _is_integer_depthwise(problem)
         y = place((len(x), blocks, *shape, self.lanes), np.int32 if is_integer else x.dtype)

@@ -68,7 +68,7 @@ class Convolution:
         rows, columns = grown(problem.h, top + bottom), grown(problem.w, left + right)
         blocks = ceildiv(problem.oc, problem.block)
 
-        sink = BlockedStore(y, bias, blocks, rows, columns, relu=True)
+        sink = BlockedStore(y, bias, blocks, (rows, columns), relu=True)
         emit_winograd(
             b, problem, schedule, target, x, u, sink, signature.begin, signature.end, known, memory
         )

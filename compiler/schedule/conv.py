@@ -32,7 +32,7 @@ from xcompile.compiler.schedule.schedule import (
     ScheduleError,
     TargetNumbers,
 )
-from xcompile.compiler.schedule.window import resolve
+from xcompile.compiler.schedule.window import depth_of, resolve
 from xcompile.compiler.target.target import CACHE_LINE
 
 __all__ = [
@@ -65,7 +65,7 @@ def extent(
     target: TargetNumbers,
     sizes: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The number of units of the parallel axis: batch, tiles, panels (fastest).
+    """The number of units of the parallel axis: batch, depth, tiles, panels (fastest).
 
     Args:
         problem: the convolution.
@@ -74,10 +74,11 @@ def extent(
         sizes: values of the problem's symbols: integers or anything with integer arithmetic.
     """
     blocking = ConvBlocking.of(problem, schedule, target)
-    n, h, w = (resolve(size, sizes or {}) for size in (problem.n, problem.h, problem.w))
+    known = (problem.n, problem.d, problem.h, problem.w)
+    n, d, h, w = (resolve(size, sizes or {}) for size in known)
     tiles_h = (problem.window.output(0, h) + (schedule.tile_h - 1)) // schedule.tile_h
     tiles_w = (problem.window.output(1, w) + (schedule.tile_w - 1)) // schedule.tile_w
-    return n * tiles_h * tiles_w * blocking.panels
+    return n * depth_of(problem.depth, d) * tiles_h * tiles_w * blocking.panels
 
 
 def scratch_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
@@ -88,7 +89,7 @@ def scratch_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNu
 def staged_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers) -> int:
     """Bytes of a staged tile, whole cache lines; 0 when the input is read in place."""
     blocking = ConvBlocking.of(problem, schedule, target)
-    size = blocking.planes * blocking.plane * blocking.element
+    size = problem.images * blocking.planes * blocking.plane * blocking.element
     return -(-size // CACHE_LINE) * CACHE_LINE if schedule.stage else 0
 
 
@@ -103,9 +104,9 @@ def partial_bytes(problem: ConvProblem, schedule: ConvSchedule, target: TargetNu
 def pack(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
-    """Weights in the order of use: [phase][panel][block][kw][kh][unit][vectors · V][channel of the unit].
+    """Weights in the order of use: [phase][panel][kd][block][kw][kh][unit][vectors · V][channel of the unit].
 
-    With groups of floats it is [panel][group][block]…, the groups those of which the panel has output channels; there
+    With groups of floats it is [panel][group][kd]…, the groups those of which the panel has output channels; there
     are zeros for output channels of other groups. A panel of integers has the blocks of all its groups at once.
 
     Args:
@@ -125,12 +126,13 @@ def _pack_phase(
     weight: np.ndarray, problem: ConvProblem, schedule: ConvSchedule, target: TargetNumbers
 ) -> np.ndarray:
     blocking = ConvBlocking.of(problem, schedule, target)
-    kh, kw = problem.taps
+    taps = (problem.depth_taps, *problem.taps)
+    weight = weight.reshape(*weight.shape[:2], *taps)
     width = schedule.vectors * blocking.lanes
     c, oc = problem.c // problem.groups, problem.oc // problem.groups
     reach, unit = panel_reach(problem, schedule.vectors, target), blocking.form.group
     channels = reach.blocks * reach.units * unit
-    padded = np.zeros((blocking.phase_panels, reach.runs, width, channels, kh, kw), weight.dtype)
+    padded = np.zeros((blocking.phase_panels, reach.runs, width, channels, *taps), weight.dtype)
     for panel in range(blocking.phase_panels):
         start, end = panel * width, min((panel + 1) * width, problem.oc)
         groups = groups_of_panel(problem, width, panel)
@@ -140,8 +142,8 @@ def _pack_phase(
             first, last = max(start, group * oc), min(end, (group + 1) * oc)
             part = padded[panel, run, first - start : last - start, channel : channel + c]
             part[:] = weight[first:last]
-    blocked = padded.reshape(-1, reach.runs, width, reach.blocks, reach.units, unit, kh, kw)
-    return np.ascontiguousarray(blocked.transpose(0, 1, 3, 7, 6, 4, 2, 5)).reshape(-1)
+    blocked = padded.reshape(-1, reach.runs, width, reach.blocks, reach.units, unit, *taps)
+    return np.ascontiguousarray(blocked.transpose(0, 1, 6, 3, 8, 7, 4, 2, 5)).reshape(-1)
 
 
 def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
@@ -155,12 +157,13 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     oh, ow = _output(problem)
     image = oh * ow if oh is not None and ow is not None else None
     images = problem.n if isinstance(problem.n, int) else 1
+    images *= depth_of(problem.depth, problem.d) if isinstance(problem.d, int) else 1
     pixels, vectors = _register_tile(problem, images, image, target, target.cores)
     panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
     reach, form = panel_reach(problem, vectors, target), problem.form(target)
-    units, in_blocks = reach.units, reach.blocks
+    units, in_blocks = reach.units, problem.depth_taps * reach.blocks
     pixel = form.group if problem.is_plain else lanes
-    pixel_bytes = bits_of(form.left) // 8 * input_planes(problem, target) * pixel
+    pixel_bytes = bits_of(form.left) // 8 * problem.images * input_planes(problem, target) * pixel
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
     kh, kw = problem.taps
     block_bytes = bits_of(form.right) // 8 * kh * kw * units * form.group * vectors * lanes

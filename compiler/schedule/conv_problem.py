@@ -8,7 +8,7 @@ from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.phases import Phases
 from xcompile.compiler.schedule.products import ProductForm, product_form
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
-from xcompile.compiler.schedule.window import Size, Window
+from xcompile.compiler.schedule.window import Size, Window, check_pads
 from xcompile.compiler.target.target import CACHE_LINE
 
 ALIAS = 4096
@@ -17,7 +17,9 @@ ALIAS = 4096
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """A convolution of an NCHW tensor; the output is asked for in vectors of channels.
+    """A convolution of an NCHW or NCDHW tensor; the output is asked for in vectors of channels.
+
+    Along the depth of a volume the taps of the window are part of the sum, as blocks of input channels are.
 
     A step of the innermost loop takes a *unit* of neighbouring input channels: one of floats, a few of 8-bit integers,
     as `product_form` says. Sums of floats are float32, those of integers int32.
@@ -28,13 +30,15 @@ class ConvProblem:
         h: rows of the input.
         w: columns of the input.
         oc: output channels.
-        window: kernel, strides, pads and dilations.
+        window: kernel, strides, pads and dilations over height and width.
         groups: divides `c` and `oc`.
-        layout: of the input: "blocked" is [n][ceil(c / V)][h][w][V] with finite values in the lanes past `c`;
-            "plain" is [n][c][h][w], for at most V channels and one group.
+        layout: of the input: "blocked" is [n][ceil(c / V)][d][h][w][V] with finite values in the lanes past `c`;
+            "plain" is [n][c][d][h][w], for at most V channels and one group.
         phases: of a transposed convolution, whose window is the one that all phases read; None for others.
         dtype: of the input.
         weights: of the weights: "f32", or 8-bit integers where the input has them.
+        d: images of a volume.
+        depth: the window along the depth of a volume; None for images.
     """
 
     n: Size
@@ -48,11 +52,31 @@ class ConvProblem:
     phases: Phases | None = None
     dtype: Literal["f32", "i8", "ui8"] = "f32"
     weights: Literal["f32", "i8", "ui8"] = "f32"
+    d: Size = 1
+    depth: Window | None = None
 
     @property
     def taps(self) -> tuple[int, int]:
         """Rows and columns of the window that have weights."""
-        return self.phases.taps if self.phases else self.window.kernel
+        kh, kw = (self.phases.taps if self.phases else self.window.kernel)[-2:]
+        return kh, kw
+
+    @property
+    def depth_taps(self) -> int:
+        """Images of the window that have weights."""
+        if self.depth is None:
+            return 1
+        return self.phases.taps[0] if self.phases else self.depth.kernel[0]
+
+    @property
+    def images(self) -> int:
+        """Images that the window covers, of all phases."""
+        return self.depth.kernel[0] if self.depth else 1
+
+    @property
+    def pads_depth(self) -> bool:
+        """Whether there is padding along the depth."""
+        return self.depth is not None and any(self.depth.pads)
 
     @property
     def phase_count(self) -> int:
@@ -74,20 +98,24 @@ class ConvProblem:
         return product_form(self.dtype, self.weights, target)
 
     def needs_staging(self, target: TargetNumbers) -> bool:
-        """Whether the input must be staged: it has padding, or does not lie in memory as products read it."""
-        form = self.form(target)
-        return any(self.window.pads) or form.widens_left or (self.is_plain and self.is_integer)
+        """Whether the input must be staged: it has padding, or does not lie in memory as products read it.
+
+        Images of floats in the padding along the depth are left out of the sum; those of integers may hold any number.
+        """
+        form, integer = self.form(target), self.is_integer
+        filled = any(self.window.pads) or (integer and self.pads_depth)
+        return filled or form.widens_left or (self.is_plain and integer)
 
     def output(self, axis: int, size: Any) -> Any:
         """Rows (axis 0) or columns (axis 1) of the result for an image of `size` of them."""
         places = self.window.output(axis, size)
         if self.phases is None:
             return places
-        return places * self.phases.factors[axis] - self.phases.missing[axis]
+        return places * self.phases.factors[axis - 2] - self.phases.missing[axis - 2]
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each output pixel depends on the one input pixel at its place."""
+        """Whether each output pixel depends on the one input pixel at its place in an image."""
         return self.window == Window()
 
 
@@ -156,13 +184,14 @@ class ConvBlocking:
         lanes: V, the vector length.
         units: of input channels in one block; see `panel_reach`.
         unit: weights of a unit of input channels and a panel.
-        in_blocks: blocks of input channels that a panel goes over at once.
+        blocks: blocks of input channels of an image that a panel goes over at once.
+        in_blocks: those of all images of the window.
         out_vectors: vectors of output channels.
         phase_panels: panels of output channels of one phase; the last may have vectors that do not exist.
         panels: panels of all phases.
         group: weights of a panel for one of its groups; of integers, for all of them.
         panel: weights of a panel, which has room for as many groups as any.
-        planes: planes of the input; see `input_planes`.
+        planes: planes of an image of the input; see `input_planes`.
         pixel: elements of a pixel in a plane.
         rows: rows of a staged tile, at most.
         columns: columns of a staged tile, at most.
@@ -174,6 +203,7 @@ class ConvBlocking:
     lanes: int
     units: int
     unit: int
+    blocks: int
     in_blocks: int
     out_vectors: int
     phase_panels: int
@@ -204,14 +234,16 @@ class ConvBlocking:
         out_vectors = ceil(problem.oc / lanes)
         phase_panels = ceil(out_vectors / schedule.vectors)
         unit = schedule.vectors * lanes * form.group
-        group = reach.blocks * kh * kw * reach.units * unit
+        in_blocks = problem.depth_taps * reach.blocks
+        group = in_blocks * kh * kw * reach.units * unit
         return cls(
             form=form,
             element=element,
             lanes=lanes,
             units=reach.units,
             unit=unit,
-            in_blocks=reach.blocks,
+            blocks=reach.blocks,
+            in_blocks=in_blocks,
             out_vectors=out_vectors,
             phase_panels=phase_panels,
             panels=problem.phase_count * phase_panels,
@@ -265,14 +297,14 @@ def panel_reach(problem: ConvProblem, vectors: int, target: TargetNumbers) -> Re
 
 
 def input_planes(problem: ConvProblem, target: TargetNumbers) -> int:
-    """Planes of the input as the kernel reads it: blocks of channels, or units when it is row-major."""
+    """Planes of an image of the input as the kernel reads it: blocks of channels, or units when it is row-major."""
     return ceil(problem.c / (problem.form(target).group if problem.is_plain else target.lanes(32)))
 
 
 def flatten(problem: ConvProblem) -> ConvProblem:
-    """A pointwise convolution over an image of one row with all pixels; others stay as they are.
+    """A pointwise convolution over images of one row with all pixels; others stay as they are.
 
-    The sink of the flattened problem gets the index (n, channel, 0, pixel).
+    The sink of the flattened problem gets the index (n, channel, 0, pixel), with the depth behind the channel.
     """
     if not problem.is_pointwise or problem.phases or problem.h == 1:
         return problem
@@ -319,12 +351,9 @@ def check_problem(problem: ConvProblem, target: TargetNumbers) -> None:
         raise ScheduleError(
             f"{problem.groups} groups do not divide {problem.c} and {problem.oc} channels"
         )
-    if min(problem.window.pads) < 0:
-        raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
+    check_pads(problem.window, problem.depth)
     if problem.window.ceil_mode:
         raise ScheduleError("ceil_mode is for pools")
-    if problem.phases and (problem.groups > 1 or problem.is_integer):
-        raise ScheduleError("a transposed convolution has one group, and floats")
     lanes = target.lanes(32)
     if lanes % problem.form(target).group:
         raise ScheduleError(f"{lanes} lanes are not whole units of {problem.form(target).group}")

@@ -26,8 +26,10 @@ class DepthwiseProblem:
         c: channels.
         h: rows of the input.
         w: columns of the input.
-        window: kernel, strides, pads and dilations.
+        window: kernel, strides, pads and dilations, over height and width.
         dtype: of the image; weights are float32, or int8 where it has 8-bit integers, whose sums are int32.
+        d: images of a volume.
+        depth: the window along the depth of a volume; None for images.
     """
 
     n: Size
@@ -36,6 +38,8 @@ class DepthwiseProblem:
     w: Size
     window: Window
     dtype: Literal["f32", "i8", "ui8"] = "f32"
+    d: Size = 1
+    depth: Window | None = None
 
     @property
     def is_integer(self) -> bool:
@@ -58,22 +62,28 @@ def space(problem: DepthwiseProblem, target: TargetNumbers) -> Iterator[WindowSc
 
 
 def pack(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
-    """Weights in the order of use: [block][kh][kw][V].
+    """Weights in the order of use: [block][kd][kh][kw][V].
 
     Args:
-        weight: float32, (c, 1, kh, kw).
+        weight: float32, (c, 1, kernel…).
         target: the machine.
 
     Returns:
         A flat float32 array; channels that do not exist have zeros.
     """
     lanes = target.lanes(32)
-    c, _, kh, kw = weight.shape
+    weight = _rows(weight)
+    c, kh, kw = weight.shape
     blocks = -(-c // lanes)
     padded = np.zeros((blocks * lanes, kh, kw), np.float32)
-    padded[:c] = weight[:, 0]
+    padded[:c] = weight
     blocked = padded.reshape(blocks, lanes, kh, kw).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocked).reshape(-1)
+
+
+def _rows(weight: np.ndarray) -> np.ndarray:
+    """Weights (c, 1, kernel…) as [c][rows of all images][kw]."""
+    return weight.reshape(len(weight), -1, weight.shape[-1])
 
 
 def _spare(problem: DepthwiseProblem) -> int:
@@ -89,21 +99,22 @@ def takes_pairs(target: TargetNumbers) -> bool:
 def pack_integers(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
     """Weights of integers in the order of use.
 
-    For each block of channels the sum of each one's window, as int32 [V]; then [kh][kw][V], or with pairs of rows
-    [kh][2][kw][V][2]: each row with the next one, and each row alone.
+    For each block of channels the sum of each one's window, as int32 [V]; then [kd][kh][kw][V], or with pairs of rows
+    [kd][kh][2][kw][V][2]: each row with the next one, and each row alone.
 
     Args:
-        weight: int8, (c, 1, kh, kw).
+        weight: int8, (c, 1, kernel…).
         target: the machine.
 
     Returns:
         A flat int8 array; channels that do not exist have zeros.
     """
     lanes = target.lanes(32)
-    c, _, kh, kw = weight.shape
+    weight = _rows(weight)
+    c, kh, kw = weight.shape
     blocks = -(-c // lanes)
     padded = np.zeros((blocks * lanes, kh + 1, kw), np.int8)
-    padded[:c, :kh] = weight[:, 0]
+    padded[:c, :kh] = weight
     rows = padded.reshape(blocks, lanes, kh + 1, kw).transpose(0, 2, 3, 1)
     taps = rows[:, :kh]
     sums = taps.sum(axis=(1, 2), dtype=np.int32)

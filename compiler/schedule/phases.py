@@ -6,7 +6,8 @@ place on the grid of input pixels, all phases read one window, most of it in com
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from itertools import chain
+from math import ceil, prod
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from xcompile.compiler.schedule.window import Window
 
 @dataclass(frozen=True)
 class Phases:
-    """The phases of a transposed convolution, along height and width.
+    """The phases of a transposed convolution, along height and width, and depth before them.
 
     Attributes:
         factors: the strides: how many phases there are, and output pixels for one place of the window.
@@ -24,15 +25,15 @@ class Phases:
         missing: how many phases the output lacks at its last place.
     """
 
-    factors: tuple[int, int] = (1, 1)
-    taps: tuple[int, int] = (1, 1)
-    starts: tuple[int, int] = (0, 0)
-    missing: tuple[int, int] = (0, 0)
+    factors: tuple[int, ...] = (1, 1)
+    taps: tuple[int, ...] = (1, 1)
+    starts: tuple[int, ...] = (0, 0)
+    missing: tuple[int, ...] = (0, 0)
 
     @property
     def count(self) -> int:
         """The number of phases."""
-        return self.factors[0] * self.factors[1]
+        return prod(self.factors)
 
 
 def transposed(
@@ -44,12 +45,13 @@ def transposed(
 ) -> tuple[Window, Phases]:
     """The window that slides over the input of a transposed convolution, and its phases.
 
-    Arguments are those of the op, each along height and width; the window's pads may be negative: such a convolution
+    Arguments are those of the op, along two axes or three; the window's pads may be negative: such a convolution
     drops results of the image's edge.
     """
-    taps, starts, missing, size, before, after = ([0, 0] for _ in range(6))
-    for axis in (0, 1):
-        stride, begin, end = strides[axis], pads[axis], pads[axis + 2]
+    rank = len(kernel)
+    taps, starts, missing, size, before, after = ([0] * rank for _ in range(6))
+    for axis in range(rank):
+        stride, begin, end = strides[axis], pads[axis], pads[axis + rank]
         span = (kernel[axis] - 1) * dilations[axis] + 1
         extra = (
             span + output_pads[axis] - begin - end - stride
@@ -61,35 +63,32 @@ def transposed(
         size[axis] = taps[axis] + reach
         before[axis] = taps[axis] - 1 - first
         after[axis] = ceil(extra / stride) + first + reach
-    window = Window((size[0], size[1]), pads=(before[0], before[1], after[0], after[1]))
-    phases = Phases(
-        (strides[0], strides[1]),
-        (taps[0], taps[1]),
-        (starts[0], starts[1]),
-        (missing[0], missing[1]),
-    )
-    return window, phases
+    ones = (1,) * rank
+    window = Window(tuple(size), ones, (*before, *after), ones)
+    return window, Phases(tuple(strides), tuple(taps), tuple(starts), tuple(missing))
 
 
 def phase_weights(weight: np.ndarray, phases: Phases, dilations: Sequence[int]) -> np.ndarray:
     """The weights of the ordinary convolutions.
 
     Args:
-        weight: (c, oc, kh, kw), of the transposed convolution.
+        weight: (c, oc, kernel…), of the transposed convolution.
         phases: its phases.
         dilations: its dilations.
 
     Returns:
         (phases, oc, c, taps…): that of phase (i, j) at `i · factor + j`.
     """
-    c, oc, kh, kw = weight.shape
-    (sh, sw), (th, tw) = phases.factors, phases.taps
-    padded = np.zeros((c, oc, th * sh, tw * sw), weight.dtype)
-    dh, dw = dilations
-    padded[:, :, : (kh - 1) * dh + 1 : dh, : (kw - 1) * dw + 1 : dw] = weight
-    parts = padded.reshape(c, oc, th, sh, tw, sw)[:, :, ::-1, :, ::-1]
-    rows, columns = (
-        (np.arange(s) + r) % s for s, r in zip(phases.factors, phases.starts, strict=True)
-    )
-    parts = parts[:, :, :, rows][..., columns]  # (c, oc, th, i, tw, j)
-    return np.ascontiguousarray(parts.transpose(3, 5, 1, 0, 2, 4)).reshape(-1, oc, c, th, tw)
+    c, oc, *kernel = weight.shape
+    lengths = [t * s for t, s in zip(phases.taps, phases.factors, strict=True)]
+    padded = np.zeros((c, oc, *lengths), weight.dtype)
+    spread = [slice(0, (k - 1) * d + 1, d) for k, d in zip(kernel, dilations, strict=True)]
+    padded[(slice(None), slice(None), *spread)] = weight
+    parts = padded.reshape(c, oc, *chain(*zip(phases.taps, phases.factors, strict=True)))
+    for axis, (factor, start) in enumerate(zip(phases.factors, phases.starts, strict=True)):
+        parts = np.flip(parts, 2 + 2 * axis)
+        parts = np.take(parts, (np.arange(factor) + start) % factor, 3 + 2 * axis)
+    rank = len(kernel)
+    taps, places = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
+    ordered = np.ascontiguousarray(parts.transpose(*places, 1, 0, *taps))
+    return ordered.reshape(-1, oc, c, *phases.taps)

@@ -25,10 +25,12 @@ class PoolProblem:
         h: rows of the input.
         w: columns of the input.
         kind: "max" or "average".
-        window: kernel, strides, pads, dilations and rounding.
+        window: kernel, strides, pads, dilations and rounding, over height and width.
         count_include_pad: whether the average divides by the part of the window inside the padded image
             (what a window of `ceil_mode` has beyond it never counts), not inside the image.
         dtype: of what is pooled; averages are of "f32".
+        d: images of a volume.
+        depth: the window along the depth of a volume; None for images.
     """
 
     n: Size
@@ -39,6 +41,8 @@ class PoolProblem:
     window: Window
     count_include_pad: bool = False
     dtype: Literal["f32", "i8", "ui8"] = "f32"
+    d: Size = 1
+    depth: Window | None = None
 
 
 @dataclass(frozen=True)

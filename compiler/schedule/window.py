@@ -21,7 +21,7 @@ def resolve(size: Size, sizes: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Window:
-    """A window that slides over a padded image.
+    """A window that slides over a padded image, or along one axis.
 
     Attributes:
         kernel: height and width.
@@ -32,19 +32,27 @@ class Window:
             it starts inside the image or the padding before it (pools only).
     """
 
-    kernel: tuple[int, int] = (1, 1)
-    strides: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilations: tuple[int, int] = (1, 1)
+    kernel: tuple[int, ...] = (1, 1)
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
 
     def span(self, axis: int) -> int:
         """How many rows (axis 0) or columns (axis 1) one window covers."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
+    def before(self, axis: int) -> int:
+        """The padding in front of the image."""
+        return self.pads[axis]
+
+    def after(self, axis: int) -> int:
+        """The padding behind the image."""
+        return self.pads[axis + len(self.kernel)]
+
     def slack(self, axis: int) -> int:
         """What is added to the size of the image before it is divided by the stride."""
-        return self.pads[axis] + self.pads[axis + 2] - self.span(axis)
+        return self.before(axis) + self.after(axis) - self.span(axis)
 
     def output(self, axis: int, size: Any) -> Any:
         """How many windows fit into an image of `size` rows or columns."""
@@ -53,6 +61,19 @@ class Window:
             return (size + self.slack(axis)) // stride + 1
         count = (size + (self.slack(axis) + stride - 1)) // stride + 1
         return minimum(count, (size + (self.pads[axis] - 1)) // stride + 1)
+
+
+def of_volume(window: Window) -> tuple[Window, Window]:
+    """A window over depth, height and width as one along depth and one over height and width."""
+    kernel, strides, dilations, pads = window.kernel, window.strides, window.dilations, window.pads
+    depth = Window(kernel[:1], strides[:1], (pads[0], pads[3]), dilations[:1], window.ceil_mode)
+    image = (*pads[1:3], *pads[4:])
+    return depth, Window(kernel[1:], strides[1:], image, dilations[1:], window.ceil_mode)
+
+
+def depth_of(depth: Window | None, size: Any) -> Any:
+    """How many windows fit along the depth of a volume of `size` images; 1 for an image."""
+    return 1 if depth is None else depth.output(0, size)
 
 
 UNROLLED_COLUMNS = 5
@@ -70,11 +91,15 @@ class BlockedWindow(Protocol):
     @property
     def c(self) -> int: ...
     @property
+    def d(self) -> Size: ...
+    @property
     def h(self) -> Size: ...
     @property
     def w(self) -> Size: ...
     @property
     def window(self) -> Window: ...
+    @property
+    def depth(self) -> Window | None: ...
 
 
 @dataclass(frozen=True)
@@ -103,8 +128,7 @@ class WindowSchedule:
         """
         if min(self.pixels, self.rows) < 1:
             raise ScheduleError(f"pixels={self.pixels} and rows={self.rows} must be positive")
-        if min(problem.window.pads) < 0:
-            raise ScheduleError(f"negative padding {problem.window.pads}: crop the input before")
+        check_pads(problem.window, problem.depth)
         if self.pixels + 2 > target.vector_registers:
             raise ScheduleError(
                 f"{self.pixels} pixels need {self.pixels + 2} registers; "
@@ -116,10 +140,21 @@ class WindowSchedule:
     def extent(
         self, problem: BlockedWindow, target: TargetNumbers, sizes: Mapping[str, Any] | None = None
     ) -> Any:
-        """The number of units: batch, blocks of channels, groups of rows (fastest)."""
-        n, h = resolve(problem.n, sizes or {}), resolve(problem.h, sizes or {})
+        """The number of units: batch, blocks of channels, depth, groups of rows (fastest)."""
+        n, d, h = (resolve(size, sizes or {}) for size in (problem.n, problem.d, problem.h))
         groups = (problem.window.output(0, h) + (self.rows - 1)) // self.rows
-        return n * groups * -(-problem.c // target.lanes(32))
+        return n * depth_of(problem.depth, d) * groups * -(-problem.c // target.lanes(32))
+
+
+def check_pads(window: Window, depth: Window | None) -> None:
+    """Raise when padding is negative.
+
+    Raises:
+        ScheduleError: with the reason.
+    """
+    pads = (*window.pads, *(depth.pads if depth else ()))
+    if min(pads) < 0:
+        raise ScheduleError(f"negative padding {pads}: crop the input before")
 
 
 @dataclass(frozen=True)
@@ -173,6 +208,7 @@ def window_heuristic(
         height = problem.window.output(0, problem.h)
         planes = -(-problem.c // target.lanes(32))
         planes *= problem.n if isinstance(problem.n, int) else 1
+        planes *= depth_of(problem.depth, problem.d) if isinstance(problem.d, int) else 1
         rows = max(1, min(rows, planes * height // (UNITS_A_CORE * target.cores)))
         rows = -(-height // -(-height // rows))
     schedule = WindowSchedule(pixels, rows, unroll, _peels(problem, pixels, unroll))

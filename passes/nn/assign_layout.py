@@ -6,9 +6,9 @@
     %1 = "nn.conv"(%0, %w) : (tensor<1x64x56x56xf32, #nn.layout<"NCHW16c">>, …) -> tensor<…, #nn.layout<"NCHW16c">>
     %2 = "nn.relu"(%1) : … in the same layout
 
-Convolutions, of floats or of 8-bit integers, ask for blocked input and give blocked output; elementwise ops, pools,
-narrow windows over channels and concatenations keep the layout of their operands; everything else reads row-major
-memory.
+Convolutions of images and volumes, of floats or of 8-bit integers, ask for blocked input and give blocked output;
+elementwise ops, pools, narrow windows over channels and concatenations keep the layout of their operands; everything
+else reads row-major memory.
 `nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
 two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
 the best of all choices. Regions may use a value in either layout; what they yield is row-major.
@@ -37,7 +37,7 @@ from xcompile.dialects.nn.shapes import ShapeAnalysis
 _CONVOLUTIONS = (Conv, ConvTranspose, ConvInteger)
 _POOLS = frozenset({"nn.max_pool", "nn.average_pool"})
 _WHOLE = frozenset({"nn.reduce_mean", "nn.reduce_sum"})
-"""Reductions that read blocked images, over height and width."""
+"""Reductions that read blocked images, over all places of a channel."""
 
 _MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
 """Ops that take elements of their first operand at other places of an image."""
@@ -45,14 +45,17 @@ _MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
 _DTYPES = frozenset({"f32", "i32", "ui8", "i8"})
 """Of images in blocks: float32, 8-bit integers, and what is computed between the two."""
 
+_SPATIAL = {4: "HW", 5: "DHW"}
+"""By rank, the axes behind the channels of images and volumes."""
+
 _BLOCKED, _PLAIN = "blocked", "plain"
 _UNBOUNDED = 1 << 80
 
 
 def _is_image(op: Op) -> bool:
-    """Whether the op makes one tensor of four axes, of a type that blocked images have."""
+    """Whether the op makes one image or volume, of a type that those in blocks have."""
     results = op.results
-    return len(results) == 1 and rank_of(results[0]) == 4 and dtype_of(results[0]) in _DTYPES
+    return len(results) == 1 and rank_of(results[0]) in _SPATIAL and dtype_of(results[0]) in _DTYPES
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,6 @@ class _Assignment:
     def __init__(self, module: Module, block: int) -> None:
         self._module = module
         self._block = block
-        self._layout = f"NCHW{block}c"
         self._analysis = ShapeAnalysis(module.main, module.input_shapes())
         self._blocked: set[Value] = set()
         self._labels: dict[int, bool] = {}
@@ -95,9 +97,7 @@ class _Assignment:
                 self._read(op.operation, position, blocked)
             if op.NAME not in _WHOLE:
                 result = op.results[0]
-                result.set_type(
-                    tensor_type(self._analysis.shape(result), dtype_of(result), self._layout)
-                )
+                result.set_type(self._type(result, True))
                 self._blocked.add(result)
 
     # -- decisions ----------------------------------------------------------------------------
@@ -130,8 +130,6 @@ class _Assignment:
         channels = self._analysis.shape(conv.x)[1]
         if not isinstance(channels, int):
             return None
-        if isinstance(conv, ConvTranspose) and conv.groups > 1:
-            return None
         plain = conv.x not in self._blocked and channels <= self._block and conv.groups == 1
         return [not plain, *[False] * (len(conv.operands) - 1)]
 
@@ -143,11 +141,12 @@ class _Assignment:
         return dtype_of(conv.x) == "f32" and (conv.bias is None or const_of(conv.bias) is not None)
 
     def _is_of_whole_images(self, op: Op) -> bool:
-        """Whether the op is a mean or sum over all of height and width; its result, one pixel, is row-major too."""
+        """Whether the op is a mean or sum over all places of a channel; its result, one pixel, is row-major too."""
         if op.NAME not in _WHOLE or len(op.operands) != 1:
             return False
-        fields = op.attributes()
-        return bool(fields["keepdims"]) and sorted(a % 4 for a in fields["axes"]) == [2, 3]
+        fields, rank = op.attributes(), rank_of(op.operands[0])
+        axes = sorted(a % rank for a in fields["axes"])
+        return bool(fields["keepdims"]) and axes == list(range(2, rank))
 
     def _followers(self, op: Op) -> list[bool] | None:
         """Which operands of an elementwise op, a concatenation or a movement have its layout, whichever that is.
@@ -236,6 +235,11 @@ class _Assignment:
 
     # -- conversions --------------------------------------------------------------------------
 
+    def _type(self, value: Value, blocked: bool) -> ir.Type:
+        """The type of a value, in blocks or row-major."""
+        layout = f"NC{_SPATIAL[rank_of(value)]}{self._block}c" if blocked else None
+        return tensor_type(self._analysis.shape(value), dtype_of(value), layout)
+
     def _read_plain(self, operation: ir.Operation) -> None:
         for position in range(len(operation.operands)):
             self._read(operation, position, False)
@@ -247,9 +251,7 @@ class _Assignment:
 
     def _convert(self, value: Value, blocked: bool) -> Value:
         if value not in self._converted:
-            made_type = tensor_type(
-                self._analysis.shape(value), dtype_of(value), self._layout if blocked else None
-            )
+            made_type = self._type(value, blocked)
             with _after(value):
                 loc = (
                     value.owner.location

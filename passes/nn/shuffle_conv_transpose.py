@@ -74,7 +74,7 @@ class ChannelsToPixels(Pattern[ConvTranspose]):
 
 
 def _window_weights(
-    weight: np.ndarray, phases: Phases, dilations: tuple[int, ...], kernel: tuple[int, int]
+    weight: np.ndarray, phases: Phases, dilations: tuple[int, ...], kernel: tuple[int, ...]
 ) -> np.ndarray:
     """The weights of a group: (oc · phases, c, kernel…), each phase's taps at their place in the window."""
     parts = phase_weights(weight, phases, dilations)

@@ -65,7 +65,8 @@ def check(problem: ConvProblem, kernel: CompiledConv, data: list[np.ndarray], th
     """Compare with sums in float64, which holds them exactly."""
     x, w, bias = signed_as(data[0], problem), *data[1:]
     got = kernel(x, w, bias, threads=threads)
-    want = reference(x, w, problem, kernel.fill or 0) + bias[:, None, None]
+    want = reference(x, w, problem, kernel.fill or 0)
+    want += bias.reshape(-1, *[1] * (x.ndim - 2))
     np.testing.assert_array_equal(from_blocked(got, problem.oc), want)
 
 

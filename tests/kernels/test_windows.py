@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.blocked import CompiledWindow, from_blocked, reference
+from bench.blocked import CompiledWindow, from_blocked, reference, whole_window
 from bench.native import runnable_targets
 from xcompile.compiler.schedule.conv import ConvProblem
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
@@ -24,25 +24,26 @@ def image(*shape: int) -> np.ndarray:
 
 def pooled(x: np.ndarray, problem: PoolProblem) -> np.ndarray:
     """The pool in float64, window by window."""
-    window, (n, c, h, w) = problem.window, x.shape
-    top, left, bottom, right = window.pads
-    oh, ow = window.output(0, h), window.output(1, w)
-    out = np.zeros((n, c, oh, ow))
-    for i, j in itertools.product(range(oh), range(ow)):
-        rows = i * window.strides[0] - top + np.arange(window.kernel[0]) * window.dilations[0]
-        columns = j * window.strides[1] - left + np.arange(window.kernel[1]) * window.dilations[1]
-        inside = np.ix_(
-            np.arange(n), np.arange(c), rows[(rows >= 0) & (rows < h)],
-            columns[(columns >= 0) & (columns < w)],
-        )  # fmt: skip
-        taken = x[inside].astype(np.float64).reshape(n, c, -1)
+    window, (n, c, *spatial) = whole_window(problem.window, problem.depth), x.shape
+    counts = [window.output(axis, size) for axis, size in enumerate(spatial)]
+    out = np.zeros((n, c, *counts))
+    for place in itertools.product(*map(range, counts)):
+        taps = [
+            i * stride - before + np.arange(kernel) * dilation
+            for i, stride, before, kernel, dilation in zip(
+                place, window.strides, window.pads, window.kernel, window.dilations, strict=False
+            )
+        ]
+        inside = [t[(t >= 0) & (t < size)] for t, size in zip(taps, spatial, strict=True)]
+        taken = x[np.ix_(np.arange(n), np.arange(c), *inside)].astype(np.float64).reshape(n, c, -1)
         if problem.kind == "max":
-            out[:, :, i, j] = taken.max(-1)
+            out[(..., *place)] = taken.max(-1)
             continue
         count = taken.shape[-1]
         if problem.count_include_pad:
-            count = (rows < h + bottom).sum() * (columns < w + right).sum()
-        out[:, :, i, j] = taken.sum(-1) / count
+            ends = [size + window.after(axis) for axis, size in enumerate(spatial)]
+            count = np.prod([(t < end).sum() for t, end in zip(taps, ends, strict=True)])
+        out[(..., *place)] = taken.sum(-1) / count
     return out
 
 

@@ -111,3 +111,16 @@ func.func @main(%x: tensor<1x3x6x6xui8>) -> tensor<1x8x1x1xi32> {
   %5 = "nn.reduce_sum"(%4) {axes = array<i64: 2, 3>, keepdims = true} : (tensor<1x8x3x3xi32>) -> tensor<1x8x1x1xi32>
   return %5 : tensor<1x8x1x1xi32>
 }
+// -----
+// Volumes have layouts of their own; a mean over all places of a channel reads blocks.
+// CHECK: "nn.conv"(%arg0, %{{.*}}) {{.*}} -> tensor<1x8x4x6x6xf32, #nn.layout<"NCDHW8c">>
+// CHECK-NEXT: "nn.max_pool"(%{{.*}}) {{.*}} -> tensor<1x8x2x3x3xf32, #nn.layout<"NCDHW8c">>
+// CHECK-NEXT: "nn.reduce_mean"(%{{.*}}) {{.*}} -> tensor<1x8x1x1x1xf32>
+// CHECK-NEXT: return
+func.func @main(%x: tensor<1x3x4x6x6xf32>) -> tensor<1x8x1x1x1xf32> {
+  %w = "nn.const"() {value = dense<1.0> : tensor<8x3x1x1x1xf32>} : () -> tensor<8x3x1x1x1xf32>
+  %0 = "nn.conv"(%x, %w) {strides = array<i64: 1, 1, 1>, pads = array<i64: 0, 0, 0, 0, 0, 0>, dilations = array<i64: 1, 1, 1>} : (tensor<1x3x4x6x6xf32>, tensor<8x3x1x1x1xf32>) -> tensor<1x8x4x6x6xf32>
+  %1 = "nn.max_pool"(%0) {kernel = array<i64: 2, 2, 2>, strides = array<i64: 2, 2, 2>, pads = array<i64: 0, 0, 0, 0, 0, 0>, dilations = array<i64: 1, 1, 1>} : (tensor<1x8x4x6x6xf32>) -> tensor<1x8x2x3x3xf32>
+  %2 = "nn.reduce_mean"(%1) {axes = array<i64: 2, 3, 4>, keepdims = true} : (tensor<1x8x2x3x3xf32>) -> tensor<1x8x1x1x1xf32>
+  return %2 : tensor<1x8x1x1x1xf32>
+}

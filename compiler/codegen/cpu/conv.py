@@ -9,7 +9,7 @@ from xcompile.compiler.codegen.cpu.conv_staging import stage
 from xcompile.compiler.codegen.cpu.conv_tile import RegisterTile
 from xcompile.compiler.codegen.cpu.products import products_of
 from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip
+from xcompile.compiler.codegen.cpu.windows import WindowSizes, clip, taps
 from xcompile.compiler.schedule.conv import (
     ConvBlocking,
     ConvProblem,
@@ -44,7 +44,8 @@ def emit_conv(
         target: the machine.
         x: the input, in the problem's layout.
         weights: what `pack` returned.
-        sink: called with output indices (n, channel, row, column), lanes along channels.
+        sink: called with output indices (n, channel, row, column), with the depth of a volume behind the channel;
+            lanes run along channels.
         begin: the first unit.
         end: one past the last unit.
         sizes: values of the problem's symbols.
@@ -78,8 +79,9 @@ def _units(context: ConvContext, begin: Index, end: Index) -> None:
     tiles_h = b.ceildiv(context.sizes.oh, schedule.tile_h)
     tiles_w = b.ceildiv(context.sizes.ow, schedule.tile_w)
     with b.loop(b.div(begin, panels), b.ceildiv(end, panels)) as tile_index:
-        n, y, x = b.unflatten(tile_index, [context.sizes.n, tiles_h, tiles_w])
-        tile = _tile(context, n, b.mul(y, schedule.tile_h), b.mul(x, schedule.tile_w))
+        sizes = [context.sizes.n, context.sizes.od, tiles_h, tiles_w]
+        n, od, y, x = b.unflatten(tile_index, sizes)
+        tile = _tile(context, n, od, b.mul(y, schedule.tile_h), b.mul(x, schedule.tile_w))
         first = b.mul(tile_index, panels)
         low = b.max(b.sub(begin, first), 0)
         high = b.min(b.sub(end, first), panels)
@@ -87,29 +89,57 @@ def _units(context: ConvContext, begin: Index, end: Index) -> None:
             _panel(context, tile, panel)
 
 
-def _tile(context: ConvContext, n: Index, oh: Index, ow: Index) -> Tile:
+def _tile(context: ConvContext, n: Index, od: Index, oh: Index, ow: Index) -> Tile:
     """The tile whose first output pixel is given, staged if the schedule says so."""
     b, schedule, sizes = context.b, context.schedule, context.sizes
     height = clip(b, sizes.oh, oh, schedule.tile_h)
     width = clip(b, sizes.ow, ow, schedule.tile_w)
-    window, blocking = context.problem.window, context.blocking
     if context.staged is not None:
-        stage(context, n, oh, ow, height, width)
-        steps = [1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True)]
-        row = blocking.columns * blocking.pixel
-        pair = (steps[0], steps[1])
-        source = Source(context.staged, 0, blocking.plane, row, pair)
-    else:
-        row = b.mul(sizes.w, blocking.pixel)
-        plane = b.mul(sizes.h, row)
-        at = [
-            b.mul(n, blocking.planes),
-            b.mul(oh, window.strides[0]),
-            b.mul(ow, window.strides[1]),
-        ]
-        base = b.flatten(at, [plane, row, blocking.pixel])
-        source = Source(context.x, base, plane, row, window.strides)
-    return Tile(n, oh, ow, height, width, source)
+        stage(context, n, od, oh, ow, height, width)
+    source = _in_place(context, n, od, oh, ow) if context.staged is None else _staged(context)
+    images = _images(context, od, 0)
+    return Tile(n, od, oh, ow, height, width, source, images)
+
+
+def _staged(context: ConvContext) -> Source:
+    """Where the input of a staged tile is."""
+    assert context.staged is not None
+    window, blocking = context.problem.window, context.blocking
+    down, right = (1 if k == 1 else s for k, s in zip(window.kernel, window.strides, strict=True))
+    row = blocking.columns * blocking.pixel
+    image = blocking.planes * blocking.plane
+    return Source(context.staged, 0, image, blocking.plane, row, (down, right))
+
+
+def _in_place(context: ConvContext, n: Index, od: Index, oh: Index, ow: Index) -> Source:
+    """Where the input of the tile with this first output pixel is."""
+    b, sizes, blocking, problem = context.b, context.sizes, context.blocking, context.problem
+    down, right = problem.window.strides
+    row = b.mul(sizes.w, blocking.pixel)
+    image = b.mul(sizes.h, row)
+    plane, step = b.mul(sizes.d, image), image
+    at = [b.mul(n, blocking.planes), 0, b.mul(oh, down), b.mul(ow, right)]
+    if problem.depth is not None:
+        at[1] = b.sub(b.mul(od, problem.depth.strides[0]), problem.depth.before(0))
+        step = b.mul(image, problem.depth.dilations[0])
+    base = b.flatten(at, [plane, image, row, blocking.pixel])
+    return Source(context.x, base, step, plane, row, (down, right))
+
+
+def _images(context: ConvContext, od: Index, shift: Index) -> tuple[Index, Index]:
+    """The images with weights that are summed up, of the window at a depth: the first, and one past the last.
+
+    Args:
+        context: of the convolution.
+        od: the window's number along the depth.
+        shift: the first image of the window that has weights.
+    """
+    b, problem, count = context.b, context.problem, context.problem.depth_taps
+    if problem.depth is None or not context.skips_images:
+        return 0, count
+    low, high = taps(b, problem.depth, 0, od, context.sizes.d, 0, 0)
+    low, high = (b.min(b.max(b.sub(end, shift), 0), count) for end in (low, high))
+    return low, high
 
 
 def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
@@ -119,24 +149,27 @@ def _panel(context: ConvContext, tile: Tile, panel: Index) -> None:
     if context.problem.phases is not None:
         phase, panel = b.div(panel, blocking.phase_panels), b.rem(panel, blocking.phase_panels)
         tile = _of_phase(context, context.problem.phases, tile, phase)
-    blocks = context.blocking.in_blocks
+    low, high = (b.mul(image, context.blocking.blocks) for image in tile.images)
     if context.partial is None:
-        _register_tiles(context, tile, panel, weights, 0, blocks)
+        _register_tiles(context, tile, panel, weights, low, b.sub(high, low))
         return
-    with b.loop(0, blocks, most) as first:
-        _register_tiles(context, tile, panel, weights, first, clip(b, blocks, first, most))
+    # one pass at least, which gives the sink zeros where the whole window lies in the padding
+    with b.loop(low, b.max(high, b.add(low, 1)), most) as first:
+        _register_tiles(context, tile, panel, weights, first, clip(b, high, first, most, low))
 
 
 def _of_phase(context: ConvContext, phases: Phases, tile: Tile, phase: Index) -> Tile:
     """The tile as a phase of a transposed convolution reads and numbers it."""
     b, source = context.b, tile.source
-    places = b.div(phase, phases.factors[1]), b.rem(phase, phases.factors[1])
-    row, column = (
+    places = tuple(b.unflatten(phase, phases.factors))
+    shifts = [
         b.div(b.add(place, start), factor)
         for place, start, factor in zip(places, phases.starts, phases.factors, strict=True)
-    )
-    shift = b.flatten([row, column], [source.row, context.blocking.pixel])
-    return replace(tile, phase=places, source=replace(source, base=b.add(source.base, shift)))
+    ]
+    steps = [source.image, source.row, context.blocking.pixel][-len(shifts) :]
+    shifted = replace(source, base=b.add(source.base, b.flatten(shifts, steps)))
+    images = _images(context, tile.od, shifts[0])
+    return replace(tile, phase=places, source=shifted, images=images)
 
 
 def _register_tiles(

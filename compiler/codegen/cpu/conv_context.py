@@ -45,6 +45,11 @@ class ConvContext:
     partial: Buffer | None
 
     @property
+    def skips_images(self) -> bool:
+        """Whether images of the window that lie in the padding are left out; else they are staged."""
+        return self.problem.pads_depth and self.fill is None
+
+    @property
     def lanes(self) -> int:
         """V, the vector length."""
         return self.blocking.lanes
@@ -61,6 +66,7 @@ class Source:
 
     buffer: Buffer
     base: Index
+    image: Index  # from one image of the window to the next
     plane: Index
     row: Index
     steps: tuple[int, int]  # input rows and columns from one output pixel to the next
@@ -68,15 +74,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of output pixels of one image; of a transposed convolution, those of one phase."""
+    """A tile of output pixels of one image; of a transposed convolution, those of one phase.
+
+    `images` are the images of the window with weights that are summed up: the first, and one past the last.
+    """
 
     n: Index
+    od: Index
     oh: Index
     ow: Index
     height: Index
     width: Index
     source: Source
-    phase: tuple[Index, Index] = (0, 0)
+    images: tuple[Index, Index] = (0, 1)
+    phase: tuple[Index, ...] = (0, 0)
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,25 @@ Integers are brought into the form that products read: widened where that asks f
 channels of a unit next to each other.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.conv_context import ConvContext
+from xcompile.compiler.codegen.cpu.windows import taps
 from xcompile.compiler.ir.dtypes import is_unsigned
 
 
 def stage(
-    context: ConvContext, n: Index, oh: Index, ow: Index, height: Index, width: Index
+    context: ConvContext, n: Index, od: Index, oh: Index, ow: Index, height: Index, width: Index
 ) -> None:
     """Copy the input of a tile to scratch memory, with `fill` where the padding is.
 
     Args:
         context: of the convolution.
-        n: image.
+        n: image, or volume.
+        od: the tile's depth in the output.
         oh: the tile's first output row.
         ow: its first output column.
         height: its output rows.
@@ -35,19 +39,47 @@ def stage(
     begin = b.min(b.ceildiv(b.max(b.sub(0, left), 0), step_w), columns)
     finish = b.min(b.ceildiv(b.max(b.sub(sizes.w, left), 0), step_w), columns)
     finish = b.max(begin, finish)
-    for part in _parts(context, n):
-        with b.loop(0, part.planes) as plane, b.loop(0, rows) as row:
-            y = b.add(top, b.mul(row, step_h))
-            inside = _inside(context, y, sizes.h)
-            low = b.select(inside, begin, columns)
-            high = b.select(inside, finish, columns)
-            place = [b.add(plane, part.target), row]
-            target = b.flatten(place, [blocking.plane, blocking.columns * blocking.pixel])
-            source_row = b.add(b.mul(b.add(part.source, plane), sizes.h), y)
-            source = b.add(b.mul(source_row, sizes.w), left)
-            part.pixels.fill(target, 0, low)
-            part.pixels.copy(target, source, low, high, step_w)
-            part.pixels.fill(target, high, columns)
+    with _image(context, od) as (number, image):
+        for part in _parts(context, n):
+            with b.loop(0, part.planes) as plane, b.loop(0, rows) as row:
+                y = b.add(top, b.mul(row, step_h))
+                inside = b.both(_inside(context, y, sizes.h), image.inside)
+                low = b.select(inside, begin, columns)
+                high = b.select(inside, finish, columns)
+                place = [b.mul(number, blocking.planes), b.add(plane, part.target), row]
+                steps = [blocking.plane, blocking.plane, blocking.columns * blocking.pixel]
+                target = b.flatten(place, steps)
+                source_image = b.add(b.mul(b.add(part.source, plane), sizes.d), image.source)
+                source_row = b.add(b.mul(source_image, sizes.h), y)
+                source = b.add(b.mul(source_row, sizes.w), left)
+                part.pixels.fill(target, 0, low)
+                part.pixels.copy(target, source, low, high, step_w)
+                part.pixels.fill(target, high, columns)
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image of the window: its number in a volume of the input, and whether that has it."""
+
+    source: Index
+    inside: Value | bool
+
+
+@contextmanager
+def _image(context: ConvContext, od: Index) -> Iterator[tuple[Index, _Image]]:
+    """A loop over the images of the window at a depth that are staged: of the number of each, and what it is."""
+    b, depth, sizes = context.b, context.problem.depth, context.sizes
+    if depth is None:
+        yield 0, _Image(0, True)
+        return
+    first = b.sub(b.mul(od, depth.strides[0]), depth.before(0))
+    low, high = 0, depth.kernel[0]
+    if context.skips_images:
+        low, high = taps(b, depth, 0, od, sizes.d, 0, 0)
+    with b.loop(low, high) as number:
+        source = b.add(first, b.mul(number, depth.dilations[0]))
+        checked = context.problem.pads_depth and not context.skips_images
+        yield number, _Image(source, _exists(b, source, sizes.d) if checked else True)
 
 
 def _staged_extent(context: ConvContext, axis: int, size: Index) -> Index:
@@ -61,12 +93,16 @@ def _staged_extent(context: ConvContext, axis: int, size: Index) -> Index:
 
 def _inside(context: ConvContext, y: Index, rows: Index) -> Value | bool:
     """Whether an input row exists."""
-    b = context.b
     if not any(context.problem.window.pads[::2]):
         return True
-    if isinstance(y, int) and isinstance(rows, int):
-        return 0 <= y < rows
-    return b.op(f"arith.cmpi ult, {b.index(y)}, {b.index(rows)} : index")
+    return _exists(context.b, y, rows)
+
+
+def _exists(b: Builder, place: Index, size: Index) -> Value | bool:
+    """Whether a place, which may be negative, is below a size."""
+    if isinstance(place, int) and isinstance(size, int):
+        return 0 <= place < size
+    return b.op(f"arith.cmpi ult, {b.index(place)}, {b.index(size)} : index")
 
 
 @dataclass(frozen=True)
@@ -177,7 +213,7 @@ class _Units(_Pixels):
 
     def load(self, source: Index, count: int) -> Value:
         b, sizes = self.b, self.context.sizes
-        plane = b.mul(sizes.h, sizes.w)
+        plane = b.mul(sizes.d, b.mul(sizes.h, sizes.w))
         places = [b.add(source, b.mul(plane, channel)) for channel in range(self.channels)]
         return self.unit([b.load(self.context.x, at, count) for at in places], count)
 

@@ -43,7 +43,7 @@ class RegisterTile:
     def emit(self, weights: Index, first: Index, count: Index) -> None:
         """Sum up `count` blocks of input channels from `first` on; the last part goes to the sink."""
         context, b = self.context, self.b
-        blocks = context.blocking.in_blocks
+        low, high = self.blocks
         types = [vector_type(context.lanes, context.sum_dtype)] * len(self.cells)
         zeros = [self.zero()] * len(self.cells)
         places = self.places()
@@ -56,10 +56,16 @@ class RegisterTile:
             self.finish(sums, places)
             return
         totals = b.choose(
-            b.compare("eq", first, 0), types, lambda: sums, lambda: self.add_partial(sums)
+            b.compare("eq", first, low), types, lambda: sums, lambda: self.add_partial(sums)
         )
-        last = b.compare("sge", b.add(first, count), blocks)
+        last = b.compare("sge", b.add(first, count), high)
         b.either(last, lambda: self.finish(totals, places), lambda: self.store_partial(totals))
+
+    @property
+    def blocks(self) -> tuple[Index, Index]:
+        """The blocks of input channels that are summed up: the first, and one past the last."""
+        low, high = (self.b.mul(image, self.context.blocking.blocks) for image in self.tile.images)
+        return low, high
 
     def zero(self) -> Value:
         """A vector of sums of nothing."""
@@ -111,18 +117,18 @@ class RegisterTile:
     ) -> list[Value]:
         """The sums over the channels of a group, which begin at `channel`: parts of them, added."""
         context, b = self.context, self.b
-        blocks, most = context.blocking.in_blocks, context.schedule.k_blocks
+        (low, high), most = self.blocks, context.schedule.k_blocks
         zeros = [self.zero()] * len(self.cells)
-        if most >= blocks:
-            return self.reduce(zeros, types, offsets, weights, 0, blocks, channel)
+        if most >= context.blocking.in_blocks:
+            return self.reduce(zeros, types, offsets, weights, low, b.sub(high, low), channel)
 
         def part(first: Index, totals: list[Value]) -> Sequence[Value]:
-            count = clip(b, blocks, first, most)
+            count = clip(b, high, first, most, low)
             return self.add(
                 totals, self.reduce(zeros, types, offsets, weights, first, count, channel)
             )
 
-        return b.reduce(0, blocks, most, zeros, types, part)
+        return b.reduce(low, high, most, zeros, types, part)
 
     def add(self, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
         """The sums of vectors."""
@@ -189,7 +195,7 @@ class RegisterTile:
         count: Index,
         unit: Index = 0,
     ) -> list[Value]:
-        """The loops over blocks, kernel columns, kernel rows and units of a block.
+        """The loops over blocks, of one image of the window after the other, kernel columns, kernel rows and units.
 
         Args:
             sums: what is added to.
@@ -198,7 +204,7 @@ class RegisterTile:
             weights: where those of the panel, or of its group, begin.
             first: the first block.
             count: how many.
-            unit: the first unit of the first block.
+            unit: the first unit of an image's first block.
         """
         context, b = self.context, self.b
         blocking, schedule, window = context.blocking, context.schedule, context.problem.window
@@ -218,11 +224,15 @@ class RegisterTile:
             return b.reduce(0, blocking.units, schedule.unroll, carried, types, body)
 
         def over_block(block: Index, carried: list[Value]) -> Sequence[Value]:
-            x0 = b.mul(block, source.plane)
+            own, image = block, 0
+            if context.problem.depth is not None:
+                image, own = b.unflatten(block, [0, blocking.blocks])
+            x0 = b.mul(own, source.plane)
             if context.problem.groups > 1:
-                start = b.mul(b.add(unit, b.mul(block, blocking.units)), blocking.form.group)
+                start = b.mul(b.add(unit, b.mul(own, blocking.units)), blocking.form.group)
                 plane, lane = b.div(start, context.lanes), b.rem(start, context.lanes)
                 x0 = b.add(b.mul(plane, source.plane), lane)
+            x0 = b.add(x0, b.mul(image, source.image))
             w0 = b.add(weights, b.mul(block, kh * kw * tap))
 
             def over_columns(s: Index, outer: list[Value]) -> Sequence[Value]:
@@ -331,28 +341,29 @@ class RegisterTile:
         b, tile = self.b, self.tile
         for i, place in enumerate(places):
             row, column = b.add(tile.oh, place.row), b.add(tile.ow, place.column, place.shift)
+            deep = [] if self.context.problem.depth is None else [tile.od]
             with b.when(self.exists(i)):
-                row, column, within = self.output_place(row, column)
+                there, within = self.output_place([*deep, row, column])
                 with b.when(within):
-                    self.give(sums[i * self.vectors : (i + 1) * self.vectors], row, column)
+                    self.give(sums[i * self.vectors : (i + 1) * self.vectors], there)
 
-    def output_place(self, row: Index, column: Index) -> tuple[Index, Index, Value | bool]:
+    def output_place(self, at: Sequence[Index]) -> tuple[Sequence[Index], Value | bool]:
         """Where the result of a place of the window lies, and whether the output has it."""
-        b, phases = self.b, self.context.problem.phases
+        b, phases, sizes = self.b, self.context.problem.phases, self.context.sizes
         if phases is None:
-            return row, column, True
+            return at, True
         found: list[Index] = []
         within: Value | bool = True
-        sizes = (self.context.sizes.oh, self.context.sizes.ow)
-        for axis, (place, size) in enumerate(zip((row, column), sizes, strict=True)):
+        places = [sizes.od, sizes.oh, sizes.ow][-len(at) :]
+        for axis, (place, size) in enumerate(zip(at, places, strict=True)):
             factor, missing = phases.factors[axis], phases.missing[axis]
             found.append(b.add(b.mul(place, factor), self.tile.phase[axis]))
             if missing:
                 inside = b.compare("slt", found[-1], b.sub(b.mul(size, factor), missing))
                 within = b.both(within, inside)
-        return found[0], found[1], within
+        return found, within
 
-    def give(self, sums: Sequence[Value], row: Index, column: Index) -> None:
+    def give(self, sums: Sequence[Value], at: Sequence[Index]) -> None:
         """Give the vectors of one pixel to the sink."""
         context, b = self.context, self.b
         lanes, channels = context.lanes, context.problem.oc
@@ -363,4 +374,4 @@ class RegisterTile:
             mask = b.tail_mask(b.sub(channels, channel), lanes) if ragged else None
             full = j == 0 or context.blocking.out_vectors % self.vectors == 0
             with b.when(True if full else b.compare("slt", channel, channels)):
-                context.sink(b, value, [self.tile.n, channel, row, column], lanes, mask)
+                context.sink(b, value, [self.tile.n, channel, *at], lanes, mask)

@@ -1,6 +1,6 @@
 """The emitter of depthwise convolution."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
@@ -58,12 +58,13 @@ class _WeightedSum:
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value:
         b, (kh, kw) = self.b, self.problem.window.kernel
-        place = b.add(b.mul(b.add(b.mul(block, kh), r), kw), s)
+        rows = kh * (self.problem.depth.kernel[0] if self.problem.depth else 1)
+        place = b.add(b.mul(b.add(b.mul(block, rows), r), kw), s)
         return b.load(self.weights, b.mul(place, self.lanes), self.lanes)
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
         assert weight is not None
         return self.b.fma(x, weight, accumulator, self.lanes)
 
-    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
         return accumulator

@@ -1,4 +1,4 @@
-"""The families of convolutions of images in blocked layout; see `pools.py` for pools."""
+"""The families of convolutions of images and volumes in blocked layout; see `pools.py` for pools."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import conv, depthwise, winograd
 from xcompile.compiler.schedule.schedule import from_json
-from xcompile.compiler.schedule.window import Window, WindowSchedule
+from xcompile.compiler.schedule.window import Window, WindowSchedule, of_volume
 from xcompile.compiler.support.dims import Dim
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.spatial import resolve_pads
@@ -61,7 +61,8 @@ class ImagePlan:
         if Layout.of(op.results[0].type).block not in (0, block):
             no_match(f"the layout is not blocked by {block}")
         self.symbols = symbol_sizes(kernel)
-        self.n, self.c, self.h, self.w = (size(d) for d in kernel.shape(self.x))
+        self.n, self.c, *spatial = (size(d) for d in kernel.shape(self.x))
+        self.d, self.h, self.w = [1, 1, 1, *spatial][-3:]
         operand_position(kernel, self.x)
 
     def image(self) -> Tensor:
@@ -116,10 +117,11 @@ class ConvPlan(ImagePlan):
         """The convolution."""
         kernel, op = self.kernel, self.op
         weight = static(kernel.shape(op.w))
-        window = window_of(kernel, op, tuple(weight[2:]))
+        depth, window = window_of(kernel, op, tuple(weight[2:]))
         problem = conv.ConvProblem(
-            self.n, self.channels, self.h, self.w, weight[0], window, op.groups, self.layout
-        )
+            self.n, self.channels, self.h, self.w, weight[0], window, op.groups, self.layout,
+            d=self.d, depth=depth,
+        )  # fmt: skip
         return conv.flatten(problem) if self._may_flatten() else problem
 
     @property
@@ -159,7 +161,8 @@ class ConvPlan(ImagePlan):
         channels = (
             self.problem.c // self.problem.groups / self.problem.form(self.kernel.target).group
         )
-        return pixels * self.schedule.vectors * channels * kh * kw / self.kernel.target.fma_ports
+        taps = self.problem.depth_taps * kh * kw
+        return pixels * self.schedule.vectors * channels * taps / self.kernel.target.fma_ports
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
         return add_bias(pull, value, self.op.bias, at)
@@ -194,7 +197,7 @@ class DepthwisePlan(ImagePlan):
             no_match("not one constant window a channel")
         if Layout.of(self.x.type).block == 0 or Layout.of(op.y.type).block == 0:
             no_match("operands are row-major")
-        self.problem = self.find_problem(window_of(kernel, op, tuple(weight[2:])))
+        self.problem = self.find_problem(*window_of(kernel, op, tuple(weight[2:])))
         target = kernel.target
         self.schedule = (
             from_json(WindowSchedule, schedule)
@@ -205,9 +208,11 @@ class DepthwisePlan(ImagePlan):
         self.extent: Dim = self.schedule.extent(self.problem, target, self.symbols)
         self.packings = {operand_position(kernel, op.w): self.packing()}
 
-    def find_problem(self, window: Window) -> depthwise.DepthwiseProblem:
+    def find_problem(self, depth: Window | None, window: Window) -> depthwise.DepthwiseProblem:
         """The convolution."""
-        return depthwise.DepthwiseProblem(self.n, self.channels, self.h, self.w, window)
+        return depthwise.DepthwiseProblem(
+            self.n, self.channels, self.h, self.w, window, d=self.d, depth=depth
+        )
 
     def packing(self) -> Packing:
         """How weights are stored."""
@@ -216,8 +221,7 @@ class DepthwisePlan(ImagePlan):
 
     @property
     def unit_cost(self) -> float:
-        kh, kw = self.problem.window.kernel
-        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
+        return row_cost(self.schedule, self.w, self.problem.window, self.problem.depth)
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
         return add_bias(pull, value, self.op.bias, at)
@@ -241,10 +245,11 @@ class WinogradPlan(ImagePlan):
         super().__init__(kernel, op)
         self.op: Any = op
         weight = static(kernel.shape(op.w))
-        window = window_of(kernel, op, tuple(weight[2:]))
+        _, window = window_of(kernel, op, tuple(weight[2:]))
+        pads: Any = window.pads
         target = kernel.target
         self.problem = winograd.WinogradProblem(
-            self.n, self.channels, self.h, self.w, weight[0], target.lanes(32), window.pads
+            self.n, self.channels, self.h, self.w, weight[0], target.lanes(32), pads
         )
         mode: Any = f"f{ir.IntegerAttr(op.operation.attributes['xc.winograd']).value}"
         self.schedule = (
@@ -312,15 +317,13 @@ class ImageFamily:
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> Any:
         op = anchor(kernel, *self.ops)
-        if len(kernel.shape(op.results[0])) != 4:
-            no_match("not an image")
+        if len(kernel.shape(op.results[0])) not in (4, 5):
+            no_match("not an image or a volume")
         return self._kind(kernel, op, schedule)
 
 
-def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> Window:
-    """The window of a convolution or pool."""
-    if len(window) != 2:
-        no_match("not a window of two axes")
+def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> tuple[Window | None, Window]:
+    """The window of a convolution or pool: along the depth of a volume, and over height and width."""
     sizes = kernel.shape(op.operands[0])[2:]
     if op.auto_pad != "notset" and any(
         not isinstance(d, int) and s > 1 for d, s in zip(sizes, op.strides, strict=True)
@@ -328,19 +331,22 @@ def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> Window:
         no_match("the padding is known only at run time")
     # with stride 1 the padding does not depend on the size
     known = [d if isinstance(d, int) else 1 for d in sizes]
-    (top, bottom), (left, right) = resolve_pads(
-        known,
-        window,
-        strides=op.strides,
-        dilations=op.dilations,
-        pads=op.pads,
-        auto_pad=op.auto_pad,
+    befores, afters = zip(
+        *resolve_pads(
+            known,
+            window,
+            strides=op.strides,
+            dilations=op.dilations,
+            pads=op.pads,
+            auto_pad=op.auto_pad,
+        ),
+        strict=True,
     )
-    pads = (top, left, bottom, right)
+    pads = (*befores, *afters)
     if any(p < 0 for p in pads):
         no_match("negative padding")
-    kh, kw = window
-    return Window((kh, kw), op.strides, pads, op.dilations, getattr(op, "ceil_mode", False))
+    found = Window(window, op.strides, pads, op.dilations, getattr(op, "ceil_mode", False))
+    return of_volume(found) if len(window) == 3 else (None, found)
 
 
 def add_bias(pull: Pull, value: Value, bias: Tensor | None, at: Sequence[Coordinate]) -> Value:
@@ -350,7 +356,9 @@ def add_bias(pull: Pull, value: Value, bias: Tensor | None, at: Sequence[Coordin
     return pull.b.binary("arith.addf", value, pull.value(bias, [at[1]]), pull.lanes)
 
 
-def row_cost(schedule: WindowSchedule, w: int | str, window: Window) -> float:
-    """Output pixels of a unit."""
+def row_cost(schedule: WindowSchedule, w: int | str, window: Window, depth: Window | None) -> float:
+    """Taps of the output pixels of a unit."""
     columns = window.output(1, w) if isinstance(w, int) else 64
-    return float(schedule.rows * columns)
+    return float(
+        schedule.rows * columns * math.prod(window.kernel) * (depth.kernel[0] if depth else 1)
+    )

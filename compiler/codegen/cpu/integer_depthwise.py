@@ -8,7 +8,7 @@ What padding holds is subtracted from inputs, so that the taps in the padding va
 all weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu import isa
@@ -50,7 +50,7 @@ def emit_integer_depthwise(
         sizes: values of the problem's symbols.
         fill: what padding holds, of the type of integers in memory; zero when None.
     """
-    padded = any(problem.window.pads)
+    padded = any(problem.window.pads) or (problem.depth is not None and any(problem.depth.pads))
     products = _Products(b, weights, problem, target, fill if padded else None)
     window_sizes = WindowSizes.of(b, problem, sizes)
     rows = WindowRows(
@@ -98,7 +98,8 @@ class _Products:
     @property
     def _block(self) -> int:
         """Bytes of a block of channels."""
-        return 4 * self.lanes + self.problem.window.kernel[0] * self._row
+        images = self.problem.depth.kernel[0] if self.problem.depth else 1
+        return 4 * self.lanes + images * self.problem.window.kernel[0] * self._row
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value:
         b, count = self.b, self.lanes * (2 if self.pairs else 1)
@@ -136,7 +137,7 @@ class _Products:
             products = b.binary("arith.muli", left, right, lanes, "i32")
         return b.binary("arith.addi", accumulator, products, lanes, "i32")
 
-    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
         return accumulator
 
 

@@ -53,9 +53,9 @@ class IntegerDepthwisePlan(DepthwisePlan):
             no_match("the weights have no sign")
         super().__init__(kernel, op, schedule)
 
-    def find_problem(self, window: Window) -> DepthwiseProblem:
+    def find_problem(self, depth: Window | None, window: Window) -> DepthwiseProblem:
         dtype: Any = dtype_of(self.x)
-        return replace(super().find_problem(window), dtype=dtype)
+        return replace(super().find_problem(depth, window), dtype=dtype)
 
     def packing(self) -> Packing:
         target = self.kernel.target

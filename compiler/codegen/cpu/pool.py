@@ -16,7 +16,7 @@ from xcompile.compiler.codegen.cpu.windows import (
 from xcompile.compiler.ir.dtypes import bits_of, is_unsigned
 from xcompile.compiler.schedule.pool import GlobalPoolProblem, GlobalPoolSchedule, PoolProblem
 from xcompile.compiler.schedule.schedule import TargetNumbers
-from xcompile.compiler.schedule.window import WindowSchedule
+from xcompile.compiler.schedule.window import Window, WindowSchedule
 
 
 def emit_pool(
@@ -39,7 +39,8 @@ def emit_pool(
         schedule: a legal schedule.
         target: the machine.
         x: the blocked input.
-        sink: called with output indices (n, channel, row, column), lanes along channels.
+        sink: called with output indices (n, channel, row, column), with the depth of a volume behind the channel;
+            lanes run along channels.
         begin: the first unit.
         end: one past the last unit.
         sizes: values of the problem's symbols.
@@ -66,7 +67,7 @@ def emit_global_pool(
     sizes: Mapping[str, Index],
     decode: Decode | None = None,
 ) -> None:
-    """Write the units [begin, end) of a global pool; the sink gets (n, channel, 0, 0).
+    """Write the units [begin, end) of a global pool; the sink gets (n, channel), and 0 for all other axes.
 
     Arguments are those of `emit_pool`.
     """
@@ -162,7 +163,7 @@ class _Maximum:
         op = "arith.maximumf" if self.dtype == "f32" else op
         return self.b.binary(op, accumulator, x, self.lanes, self.element)
 
-    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
+    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
         return accumulator
 
 
@@ -186,18 +187,17 @@ class _Average:
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
         return self.b.binary("arith.addf", accumulator, x, self.lanes)
 
-    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
-        b = self.b
-        columns = self.problem.window.kernel[1]
-        if not whole:
-            columns = self.count(1, column, self.sizes.w)
-        count = b.mul(self.count(0, row, self.sizes.h), columns)
+    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
+        b, window, (depth, row, column) = self.b, self.problem.window, at
+        columns = window.kernel[1] if whole else self.count(window, 1, column, self.sizes.w)
+        count = b.mul(self.count(window, 0, row, self.sizes.h), columns)
+        if self.problem.depth is not None:
+            count = b.mul(count, self.count(self.problem.depth, 0, depth, self.sizes.d))
         return b.binary("arith.divf", accumulator, _splat(b, count, self.lanes), self.lanes)
 
-    def count(self, axis: int, output: Index, size: Index) -> Index:
-        """How many rows or columns of a window the average counts."""
-        window = self.problem.window
-        before, after = window.pads[axis], window.pads[axis + 2]
+    def count(self, window: Window, axis: int, output: Index, size: Index) -> Index:
+        """How many images, rows or columns of a window the average counts."""
+        before, after = window.before(axis), window.after(axis)
         if not self.problem.count_include_pad:
             low, high = taps(self.b, window, axis, output, size, 0, 0)
             return self.b.sub(high, low)

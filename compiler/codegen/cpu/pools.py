@@ -1,7 +1,12 @@
-"""The families of pools of images in blocked layout, which may read 8-bit images through the ops that widen them."""
+"""The families of pools of images and volumes in blocked layout.
 
+They may read 8-bit images through the ops that widen them.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
+from xcompile.compiler.codegen.cpu.anchored import monomial
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.coordinates import Lane
 from xcompile.compiler.codegen.cpu.family import Kernel
@@ -17,7 +22,7 @@ from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import pool
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import WindowSchedule
-from xcompile.compiler.support.dims import Dim
+from xcompile.compiler.support.dims import Dim, product
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.kinds import is_elementwise
 
@@ -37,7 +42,7 @@ class DecodedPlan(ImagePlan):
                 no_match("the input is computed by more than elementwise ops")
             full = [v for v in op.operands if kernel.shape(v) == shape]
             others = [kernel.shape(v) for v in op.operands if v not in full]
-            if len(full) != 1 or any(d != 1 for s in others for d in s[-2:]):
+            if len(full) != 1 or any(d != 1 for s in others for d in s[2 - len(shape) :]):
                 no_match("the input is computed from several images")
             value = full[0]
         if Layout.of(value.type).block == 0:
@@ -49,12 +54,13 @@ class DecodedPlan(ImagePlan):
         value = self.op.operands[0]
         if value == self.x:
             return None
+        first = [0] * (len(self.kernel.shape(value)) - 2)
         lanes = self.kernel.target.lanes(32)
         pull = self.kernel.pull(b, signature, lanes)
 
         def decode(raw: Value, image: Index, channel: Index) -> Value:
             with pull.bound(self.x, lambda at: raw):
-                return pull.value(value, [image, Lane(channel, lanes), 0, 0])
+                return pull.value(value, [image, Lane(channel, lanes), *first])
 
         return decode
 
@@ -70,8 +76,9 @@ class PoolPlan(DecodedPlan):
         if dtype not in ("f32", *BYTES) or not (is_max or dtype == "f32"):
             no_match(f"a pool of {dtype}")
         kinds: dict[str, Any] = {"kind": "max" if is_max else "average", "dtype": dtype}
+        depth, window = window_of(kernel, op, op.kernel)
         self.problem = pool.PoolProblem(
-            self.n, self.channels, self.h, self.w, window=window_of(kernel, op, op.kernel),
+            self.n, self.channels, self.h, self.w, window=window, d=self.d, depth=depth,
             count_include_pad=getattr(op, "count_include_pad", False), **kinds,
         )  # fmt: skip
         target = kernel.target
@@ -85,8 +92,7 @@ class PoolPlan(DecodedPlan):
 
     @property
     def unit_cost(self) -> float:
-        kh, kw = self.problem.window.kernel
-        return row_cost(self.schedule, self.w, self.problem.window) * kh * kw
+        return row_cost(self.schedule, self.w, self.problem.window, self.problem.depth)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_pool(
@@ -96,7 +102,7 @@ class PoolPlan(DecodedPlan):
 
 
 class GlobalPoolPlan(DecodedPlan):
-    """The mean or the sum of each channel of an image."""
+    """The mean or the sum of each channel of an image or a volume."""
 
     family = "global-pool"
 
@@ -107,10 +113,12 @@ class GlobalPoolPlan(DecodedPlan):
             no_match(f"a reduction of {dtype}")
         if len(op.operands) > 1:
             no_match("the reduced axes are data")
-        if not op.keepdims or sorted(a % 4 for a in op.axes) != [2, 3]:
-            no_match("not over height and width")
+        rank = len(kernel.shape(self.x))
+        if not op.keepdims or sorted(a % rank for a in op.axes) != list(range(2, rank)):
+            no_match("not over all places of a channel")
         kinds: dict[str, Any] = {"kind": "sum" if is_sum else "average", "dtype": dtype}
-        self.problem = pool.GlobalPoolProblem(self.n, self.channels, self.h, self.w, **kinds)
+        rows = monomial(product(kernel.shape(self.x)[2:-1]))
+        self.problem = pool.GlobalPoolProblem(self.n, self.channels, rows, self.w, **kinds)
         self.schedule = (
             from_json(pool.GlobalPoolSchedule, schedule)
             if schedule
@@ -121,11 +129,18 @@ class GlobalPoolPlan(DecodedPlan):
 
     @property
     def unit_cost(self) -> float:
-        pixels = self.h * self.w if isinstance(self.h, int) and isinstance(self.w, int) else 1024
-        return float(pixels)
+        h, w = self.problem.h, self.problem.w
+        return float(h * w if isinstance(h, int) and isinstance(w, int) else 1024)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
+        behind = [0] * (len(self.kernel.shape(self.x)) - 2)
+
+        def give(
+            b: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+        ) -> None:
+            sink(b, value, [*at[:2], *behind], lanes, mask)
+
         emit_global_pool(
-            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
+            b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), give,
             signature.begin, signature.end, self.kernel.environment(signature), self.decode(b, signature),
         )  # fmt: skip

@@ -24,34 +24,42 @@ from xcompile.compiler.schedule.window import (
 
 
 class Windowed(Protocol):
-    """A problem with an image and a window."""
+    """A problem with an image, or a volume, and a window."""
 
     @property
     def n(self) -> Size: ...
+    @property
+    def d(self) -> Size: ...
     @property
     def h(self) -> Size: ...
     @property
     def w(self) -> Size: ...
     @property
     def window(self) -> Window: ...
+    @property
+    def depth(self) -> Window | None: ...
 
 
 @dataclass(frozen=True)
 class WindowSizes:
-    """The sizes of a problem as indices: batch, rows and columns of input and output."""
+    """The sizes of a problem as indices: batch; depth, rows and columns of input and output."""
 
     n: Index
+    d: Index
     h: Index
     w: Index
+    od: Index
     oh: Index
     ow: Index
 
     @classmethod
     def of(cls, b: Builder, problem: Windowed, sizes: Mapping[str, Index]) -> "WindowSizes":
         """Write what computes the sizes that are not known."""
-        n, h, w = (index_of(b, size, sizes) for size in (problem.n, problem.h, problem.w))
+        known = (problem.n, problem.d, problem.h, problem.w)
+        n, d, h, w = (index_of(b, size, sizes) for size in known)
         oh, ow = (windows(b, problem.window, axis, size) for axis, size in enumerate((h, w)))
-        return cls(n, h, w, oh, ow)
+        od = 1 if problem.depth is None else windows(b, problem.depth, 0, d)
+        return cls(n, d, h, w, od, oh, ow)
 
 
 def index_of(b: Builder, size: Size, sizes: Mapping[str, Index]) -> Index:
@@ -91,7 +99,7 @@ class Reduction(Protocol):
         ...
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value | None:
-        """The weight of row r, column s of the window, if there are weights.
+        """The weight of row r, column s of the window, if there are weights; rows of a volume are those of all images.
 
         Where two rows are taken at a time, it is that of rows r and r + 1, or with `alone` of row r and none.
         """
@@ -101,8 +109,8 @@ class Reduction(Protocol):
         """The accumulator with one more input."""
         ...
 
-    def result(self, accumulator: Value, row: Index, column: Index, whole: bool) -> Value:
-        """The output at a row and column; `whole` if all of the window's columns lie in the image."""
+    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
+        """The output at a depth, row and column; `whole` if all of the window's columns lie in the image."""
         ...
 
 
@@ -121,11 +129,11 @@ def taps(
         after: how much it is extended at its end.
     """
     kernel, dilation = window.kernel[axis], window.dilations[axis]
-    start = b.sub(b.mul(output, window.strides[axis]), window.pads[axis])
+    start = b.sub(b.mul(output, window.strides[axis]), window.before(axis))
     low, high = 0, kernel
-    if window.pads[axis] > before:
+    if window.before(axis) > before:
         low = b.min(b.ceildiv(b.max(b.sub(-before, start), 0), dilation), kernel)
-    if window.pads[axis + 2] > after or window.ceil_mode:
+    if window.after(axis) > after or window.ceil_mode:
         end = b.max(b.sub(b.add(size, after), start), 0)
         high = b.min(b.ceildiv(end, dilation), kernel)
     return low, high
@@ -142,7 +150,7 @@ class WindowRows:
         target: the machine.
         x: the blocked input.
         reduction: what is done with a window.
-        sink: called with (n, channel, row, column).
+        sink: called with (n, channel, row, column), with the depth of a volume behind the channel.
         sizes: the problem's sizes.
         decode: what is done first with inputs; None for nothing.
         pair: makes one input of those of two rows, which are then taken at a time; None where one row is.
@@ -166,13 +174,13 @@ class WindowRows:
 
     def units(self, begin: Index, end: Index) -> None:
         """Write the units [begin, end)."""
-        b, rows = self.b, self.schedule.rows
-        groups = b.ceildiv(self.sizes.oh, rows)
+        b, rows, sizes = self.b, self.schedule.rows, self.sizes
+        groups = b.ceildiv(sizes.oh, rows)
         with b.loop(begin, end) as unit:
-            n, block, group = b.unflatten(unit, [self.sizes.n, self.blocks, groups])
+            n, block, depth, group = b.unflatten(unit, [sizes.n, self.blocks, sizes.od, groups])
             first = b.mul(group, rows)
-            with b.loop(first, b.min(b.add(first, rows), self.sizes.oh)) as row:
-                _Row(self, n, block, row).emit()
+            with b.loop(first, b.min(b.add(first, rows), sizes.oh)) as row:
+                _Row(self, n, block, depth, row).emit()
 
 
 @dataclass(frozen=True)
@@ -180,11 +188,13 @@ class _Lines:
     """Where the input of a row of the window lies, or of two rows.
 
     Attributes:
+        row: its number among those of all images of the window.
         offset: of the first line from that of the window's first row.
         alone: whether there is no second line.
         following: the second line's offset from the first; 0 if there is none.
     """
 
+    row: Index
     offset: Index
     alone: Value | bool
     following: Index
@@ -193,13 +203,16 @@ class _Lines:
 class _Row:
     """One output row of one block of channels."""
 
-    def __init__(self, owner: WindowRows, n: Index, block: Index, row: Index) -> None:
+    def __init__(self, owner: WindowRows, n: Index, block: Index, depth: Index, row: Index) -> None:
         self.owner, self.b, self.window = owner, owner.b, owner.problem.window
-        self.n, self.block, self.row = n, block, row
-        b, sizes, window = self.b, owner.sizes, self.window
+        self.n, self.block, self.depth, self.row = n, block, depth, row
+        b, sizes, window, along = self.b, owner.sizes, self.window, owner.problem.depth
         self.low, self.high = taps(b, window, 0, row, sizes.h, 0, 0)
         self.line = b.mul(sizes.w, owner.lanes)
-        plane = b.mul(b.add(b.mul(n, owner.blocks), block), sizes.h)
+        image = b.mul(b.add(b.mul(n, owner.blocks), block), sizes.d)
+        if along is not None:
+            image = b.add(image, b.sub(b.mul(depth, along.strides[0]), along.before(0)))
+        plane = b.mul(image, sizes.h)
         start = b.sub(b.mul(row, window.strides[0]), window.pads[0])
         first = b.sub(b.mul(b.add(plane, start), sizes.w), window.pads[1])
         self.base = b.mul(first, owner.lanes)
@@ -246,15 +259,14 @@ class _Row:
         base = b.add(self.base, b.mul(first, stride * owner.lanes))
         types = [owner.type] * count
 
-        def body(r: Index, carried: list[Value]) -> Sequence[Value]:
-            lines = self.lines(r)
+        def body(lines: _Lines, carried: list[Value]) -> Sequence[Value]:
             line = b.add(base, lines.offset)
             if not owner.schedule.unroll:
-                return b.reduce(
-                    0, kw, 1, carried, types, lambda s, v: self.tap(line, lines, r, s, v)
-                )
+                return b.reduce(0, kw, 1, carried, types, lambda s, v: self.tap(line, lines, s, v))
             sums = list(carried)
-            weights = [owner.reduction.weight(self.block, r, s, lines.alone) for s in range(kw)]
+            weights = [
+                owner.reduction.weight(self.block, lines.row, s, lines.alone) for s in range(kw)
+            ]
             for j in sorted(users):
                 x = self.load(b.add(line, j * owner.lanes), lines)
                 for i, s in users[j]:
@@ -262,18 +274,36 @@ class _Row:
             return sums
 
         init = [owner.reduction.identity(self.block)] * count
-        sums = b.reduce(self.low, self.high, self.step, init, types, body)
+        sums = self.over_rows(init, types, body)
         for i, value in enumerate(sums):
             start = i * stride
             whole = all(exists(start + s * dilation) for s in range(kw))
             self.finish(value, b.add(first, i), whole)
 
-    def tap(
-        self, line: Index, lines: "_Lines", r: Index, s: Index, sums: list[Value]
+    def over_rows(
+        self,
+        init: list[Value],
+        types: list[str],
+        body: Callable[["_Lines", list[Value]], Sequence[Value]],
     ) -> list[Value]:
+        """What `body` makes of the rows of the window that lie in the image, and of a volume in its images."""
+        b, depth = self.b, self.owner.problem.depth
+
+        def rows(image: Index, carried: list[Value]) -> list[Value]:
+            return b.reduce(
+                self.low, self.high, self.step, carried, types,
+                lambda r, sums: body(self.lines(image, r), sums),
+            )  # fmt: skip
+
+        if depth is None:
+            return rows(0, init)
+        low, high = taps(b, depth, 0, self.depth, self.owner.sizes.d, 0, 0)
+        return b.reduce(low, high, 1, init, types, rows)
+
+    def tap(self, line: Index, lines: "_Lines", s: Index, sums: list[Value]) -> list[Value]:
         """One place of the window for neighbouring columns, all inside the image."""
         b, owner, window = self.b, self.owner, self.window
-        weight = owner.reduction.weight(self.block, r, s, lines.alone)
+        weight = owner.reduction.weight(self.block, lines.row, s, lines.alone)
         at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
         step = window.strides[1] * owner.lanes
         return [
@@ -286,14 +316,18 @@ class _Row:
         """How many rows of the window are taken at a time."""
         return 1 if self.owner.pair is None else 2
 
-    def lines(self, r: Index) -> "_Lines":
-        """The lines of input that row r of the window reads, and the next one if they are taken together."""
-        b, step = self.b, self.window.dilations[0]
+    def lines(self, image: Index, r: Index) -> "_Lines":
+        """The lines that row r of an image of the window reads, and the next one if they are taken together."""
+        b, step, depth = self.b, self.window.dilations[0], self.owner.problem.depth
         offset = b.mul(b.mul(r, step), self.line)
+        if depth is not None:
+            away = b.mul(b.mul(image, depth.dilations[0]), self.owner.sizes.h)
+            offset = b.add(offset, b.mul(away, self.line))
+        row = b.add(b.mul(image, self.window.kernel[0]), r)
         if self.owner.pair is None:
-            return _Lines(offset, True, 0)
+            return _Lines(row, offset, True, 0)
         alone = b.compare("sge", b.add(r, 1), self.high)
-        return _Lines(offset, alone, b.select(alone, 0, b.mul(step, self.line)))
+        return _Lines(row, offset, alone, b.select(alone, 0, b.mul(step, self.line)))
 
     def load(self, at: Index, lines: "_Lines") -> Value:
         """The input at an offset, that of two rows where these are taken together."""
@@ -328,19 +362,18 @@ class _Row:
         low, high = taps(b, window, 1, column, owner.sizes.w, 0, 0)
         base = b.add(self.base, b.mul(column, window.strides[1] * owner.lanes))
 
-        def rows(r: Index, carried: list[Value]) -> Sequence[Value]:
-            lines = self.lines(r)
+        def rows(lines: _Lines, carried: list[Value]) -> Sequence[Value]:
             line = b.add(base, lines.offset)
 
             def columns(s: Index, inner: list[Value]) -> Sequence[Value]:
                 x = self.load(b.add(line, b.mul(s, window.dilations[1] * owner.lanes)), lines)
-                weight = owner.reduction.weight(self.block, r, s, lines.alone)
+                weight = owner.reduction.weight(self.block, lines.row, s, lines.alone)
                 return [owner.reduction.combine(inner[0], x, weight)]
 
             return b.reduce(low, high, 1, carried, [owner.type], columns)
 
         init = [owner.reduction.identity(self.block)]
-        (value,) = b.reduce(self.low, self.high, self.step, init, [owner.type], rows)
+        (value,) = self.over_rows(init, [owner.type], rows)
         self.finish(value, column, whole=False)
 
     def finish(self, value: Value, column: Index, whole: bool) -> None:
@@ -349,12 +382,13 @@ class _Row:
         channel = b.mul(self.block, owner.lanes)
         c = owner.problem.c
         mask = b.tail_mask(b.sub(c, channel), owner.lanes) if c % owner.lanes else None
-        result = owner.reduction.result(value, self.row, column, whole)
-        owner.sink(b, result, [self.n, channel, self.row, column], owner.lanes, mask)
+        result = owner.reduction.result(value, (self.depth, self.row, column), whole)
+        deep = [] if owner.problem.depth is None else [self.depth]
+        owner.sink(b, result, [self.n, channel, *deep, self.row, column], owner.lanes, mask)
 
 
-def clip(b: Builder, size: Index, start: Index, most: int) -> Index:
-    """The smaller of `most` and what is left of `size` from `start` on; known when parts are even."""
-    if isinstance(size, int) and size % most == 0:
+def clip(b: Builder, size: Index, start: Index, most: int, low: Index = 0) -> Index:
+    """The smaller of `most` and what is left of `size` from `start` on; known when parts from `low` on are even."""
+    if isinstance(size, int) and low == 0 and size % most == 0:
         return most
     return b.min(b.sub(size, start), most)
