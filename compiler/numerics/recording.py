@@ -24,11 +24,17 @@ from xcompile.dialects.nn.base import NnOp
 from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.interpreter import execute
 
-_KEEPS_DIFFERENCES = frozenset(
-    {"nn.add", "nn.sub", "nn.conv", "nn.matmul", "nn.concat", "nn.transpose", "nn.reshape", "nn.flatten",
-     "nn.squeeze", "nn.unsqueeze", "nn.relayout", "nn.neg", "nn.tanh", "nn.sigmoid"}
+_SUMS = frozenset(
+    {"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.reduce_mean", "nn.reduce_sum", "nn.average_pool"}
 )  # fmt: skip
+_KEEPS_DIFFERENCES = _SUMS | {
+    "nn.add", "nn.sub", "nn.concat", "nn.transpose", "nn.reshape", "nn.flatten",
+    "nn.squeeze", "nn.unsqueeze", "nn.relayout", "nn.neg", "nn.tanh", "nn.sigmoid",
+}  # fmt: skip
 """Ops whose result differs when an operand does: a difference that is gone behind one has got small, not right."""
+
+_NO_DATA = frozenset({"nn.const", "kernel.dims"})
+"""Ops of kernels that read nothing."""
 
 
 @dataclass
@@ -85,6 +91,7 @@ class Recording:
         values: what is known.
         seen: the ops as `before` found them, by identity.
         by_node: the results of the ops of each model node, as `before` found them.
+        executed: how many ops the reference has run.
     """
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray]) -> None:
@@ -94,6 +101,7 @@ class Recording:
         self.values: dict[Value, Recorded] = {}
         self.seen: dict[int, _Seen] = {}
         self.by_node: dict[str, list[Value]] = {}
+        self.executed = 0
         self._kernels: KernelInterpreter | None = None
         arguments = module.main.regions[0].blocks[0].arguments
         for argument, array in zip(arguments, self.inputs, strict=True):
@@ -153,6 +161,7 @@ class Recording:
             allowed = allowed_of(op, known)
         else:
             return
+        self.executed += 1
         rounding = allowed
         for operand in used:
             allowed = allowed.after(values[operand].allowed)
@@ -239,8 +248,17 @@ class _Update:
             for result in operation.results:
                 if result in self._new:
                     self._new[result].fault = carried[0]
-        elif carried and untouched and operation.name in _KEEPS_DIFFERENCES:
+        elif carried and untouched and self._keeps_differences(operation):
             self.fault = self.fault or carried[0]
+
+    def _keeps_differences(self, operation: ir.Operation) -> bool:
+        """Whether a difference that is gone behind an op has got small; for kernels, those of sums and what keeps it."""
+        launch = Launch.of(operation)
+        if launch is None:
+            return operation.name in _KEEPS_DIFFERENCES
+        kernel = self._recording.kernels.kernels[launch.callee]
+        names = [o.name for o in kernel.ops[:-1] if o.name not in _NO_DATA]
+        return bool(names) and (names[0] in _SUMS or _KEEPS_DIFFERENCES.issuperset(names))
 
     def _compare(self, before: Sequence[Value], now: Sequence[Value]) -> list[Fault]:
         """What is wrong with the operands of an op that is still there."""
