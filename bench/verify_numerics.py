@@ -37,7 +37,7 @@ def planned(model: Path, verify: bool) -> Timed:
     """Import a model and plan its kernels, on an instrument of the same kind as the option adds."""
     start = time.perf_counter()
     check = VerifyNumerics()
-    request = Request(host_target(), instruments=[check] if verify else [])
+    request = Request(host_target(), instruments=(check,) if verify else ())
     plan_module(import_onnx(model), request)
     elapsed = time.perf_counter() - start
     return Timed(elapsed, check.recording.executed if check.recording else 0)

@@ -194,10 +194,11 @@ class Manifest:
         """The part the C interface reads, as int64 words; `xcompile_rt.h` has the layout."""
         tensors = [*self.inputs, *self.outputs]
         words = [word for spec in tensors for word in _signature_words(spec)]
-        header_words = 7
+        header_words = 8
         header = [
             *(self.abi, len(self.inputs), len(self.outputs), self.table_slots),
-            *(self.prepared_bytes, self.scratch_stride, 8 * (header_words + len(words))),
+            *(self.weights_bytes, self.prepared_bytes, self.scratch_stride),
+            8 * (header_words + len(words)),
         ]
         names = "".join(f"{name}\0" for name in self.features).encode() + b"\0"
         return b"".join(word.to_bytes(8, "little", signed=True) for word in header + words) + names

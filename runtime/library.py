@@ -59,7 +59,10 @@ def load(
         keep_alive=library,
     )
     weights = library.address(f"{prefix}_weights")
-    return Executable(entry, manifest, weights, threads=threads, pool=pool, poison=poison)
+    model = Executable(entry, manifest, weights, threads=threads, pool=pool, poison=poison)
+    if manifest.prepared_bytes:  # what other weights were prepared from is not read again
+        native_library.release_pages(weights, manifest.weights_bytes)
+    return model
 
 
 def read_manifest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Manifest:

@@ -78,6 +78,11 @@ def cpu_has(feature: str) -> bool | None:
     return None if answer < 0 else bool(answer)
 
 
+def release_pages(address: int, length: int) -> None:
+    """Give the whole pages of `length` bytes of a mapped file, which nobody has written, back to the system."""
+    _library().xc_release_pages(address, length)
+
+
 class Pool:
     """A thread pool of its own, for a program that wants one besides the shared one.
 
@@ -135,6 +140,7 @@ def _library() -> ctypes.CDLL:
         ("xc_default_pool", pointer, []),
         ("xc_heap_create", pointer, [ctypes.c_int32]),
         ("xc_heap_destroy", None, [pointer]),
+        ("xc_release_pages", None, [pointer, integer]),
         ("xc_default_threads", integer, []),
         ("xc_profile_into", None, [pointer, integer]),
         ("xc_profile_count", integer, []),

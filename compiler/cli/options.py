@@ -52,7 +52,7 @@ Winograd = Annotated[
     str | None,
     typer.Option(
         metavar="off|f2|f4|auto",
-        help="Winograd's algorithm for 3×3 convolutions: f2 errs by 1e-6, f4 by 2e-5 of the largest output.",
+        help="Winograd's algorithm for 3×3 convolutions: f2 errs by 1e-6, f4 by 1e-5 of the largest output.",
     ),
 ]
 Fallback = Annotated[

@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 600
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 # What the runtime and LLVM's code may ask of libc; the loader of any program with a libc provides it.
 _LIBC = frozenset(
-    "bcmp calloc clock_gettime close free getauxval getenv getpid malloc memchr memcmp memcpy memmove memset "
+    "bcmp calloc clock_gettime close free getauxval getenv getpid madvise malloc memchr memcmp memcpy memmove memset "
     "open posix_memalign pthread_create pthread_join pthread_mutex_destroy pthread_mutex_init "
     "pthread_mutex_lock pthread_mutex_unlock pthread_sigmask read sigfillset snprintf strcmp strcspn strlen "
     "strncmp strtoll syscall".split()

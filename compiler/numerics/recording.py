@@ -252,7 +252,7 @@ class _Update:
             self.fault = self.fault or carried[0]
 
     def _keeps_differences(self, operation: ir.Operation) -> bool:
-        """Whether a difference that is gone behind an op has got small; for kernels, those of sums and what keeps it."""
+        """Whether a difference that is gone behind an op has got small, not right."""
         launch = Launch.of(operation)
         if launch is None:
             return operation.name in _KEEPS_DIFFERENCES

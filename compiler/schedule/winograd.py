@@ -377,13 +377,17 @@ def _legal(schedule: WinogradSchedule, problem: WinogradProblem, target: Target)
     return True
 
 
+ERROR_BOUNDS = {2: 1e-6, 4: 1e-5}
+"""The largest error over the largest output, by the edge of the tiles: see `pays`."""
+
+
 def pays(problem: WinogradProblem, target: Target, mode: Mode) -> bool:
     """Whether the problem should be computed by Winograd's algorithm.
 
     Its rounding errors are larger than the direct algorithm's. The largest error, over the largest magnitude of a
-    float64 direct convolution, stays below 1e-6 with F(2×2) and below 1e-5 with F(4×4), for normally distributed
-    inputs and weights of up to 512 channels (a test measures it). An infinity or NaN spoils the whole tile that
-    it is part of, and inputs above 1e36 may overflow.
+    float64 direct convolution, stays below `ERROR_BOUNDS`, for normally distributed inputs and weights of up to 512
+    channels (a test measures it). An infinity or NaN spoils the whole tile that it is part of, and inputs above 1e36
+    may overflow.
 
     Args:
         problem: the convolution.

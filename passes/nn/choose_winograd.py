@@ -33,7 +33,7 @@ class ChooseWinograd(Pass):
 
     Attributes:
         mode: "off"; "f2" or "f4" for that tile wherever it is possible (F(2×2) keeps errors below 1e-6 of the largest
-            output, F(4×4) below 2e-5); "auto" where it is faster.
+            output, F(4×4) below 1e-5); "auto" where it is faster.
     """
 
     NAME: ClassVar[str] = "nn-choose-winograd"

@@ -27,6 +27,7 @@ enum {
   SIGNATURE_INPUTS,
   SIGNATURE_OUTPUTS,
   SIGNATURE_TABLE_SLOTS,
+  SIGNATURE_WEIGHTS_BYTES,
   SIGNATURE_PREPARED_BYTES,
   SIGNATURE_SCRATCH_STRIDE,
   SIGNATURE_FEATURES, /* offset in bytes of NUL-terminated CPU feature names; an empty one ends them */
@@ -135,6 +136,7 @@ static int32_t prepare_weights(xc_model *model) {
   if (status == XC_OK) {
     xc_context ctx = context_of(model, NULL, scratch, NULL, NULL);
     status = xc_model_init(&ctx);
+    if (bytes) xc_release_pages(xc_model_weights, xc_model_signature[SIGNATURE_WEIGHTS_BYTES]);
   }
   free(scratch);
   return status;

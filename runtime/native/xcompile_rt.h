@@ -67,6 +67,10 @@ XC_API void xc_heap_begin(xc_context *ctx);
 XC_API void *xc_heap_allocate(xc_context *ctx, int64_t bytes);
 XC_API void xc_heap_free(xc_context *ctx, void *memory);
 
+/* Gives the whole pages among these bytes back to the system, which reads them from their file again when they are
+ * touched. They must belong to a mapped file and never have been written. */
+XC_API void xc_release_pages(const void *start, int64_t bytes);
+
 /* A pool of `threads` threads, the caller counted; they start at the first launch. Null when out of memory. */
 XC_API xc_pool *xc_pool_create(int64_t threads);
 /* Ends the threads of an idle pool made by xc_pool_create and frees it; null is allowed. */

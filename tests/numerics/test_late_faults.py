@@ -37,7 +37,7 @@ SIZE = 224
 """Rows and columns of an image."""
 
 
-def bottlenecks(blocks: int = 4, channels: int = 64) -> onnx.ModelProto:
+def bottlenecks(blocks: int = 4, channels: int = 64):
     """A stem of stride 2 and a pool, blocks of three convolutions with a residual sum, and a dense layer."""
     n = Network()
 

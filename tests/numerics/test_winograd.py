@@ -9,6 +9,7 @@ from bench.kernel_cases.winograd import Convolution, weight_kernel
 from bench.native import aligned, runnable_targets
 from xcompile.compiler.codegen.cpu.winograd_pack import pack, transform_weights
 from xcompile.compiler.schedule.winograd import (
+    ERROR_BOUNDS,
     WinogradProblem,
     WinogradSchedule,
     groups,
@@ -18,7 +19,6 @@ from xcompile.compiler.schedule.winograd import (
 from xcompile.compiler.target.target import Target
 
 TARGETS = [pytest.param(t, id=f"{t.lanes(32)}-lanes") for t in runnable_targets()]
-BOUND = {2: 1e-6, 4: 1e-5}
 MATRIX = {
     2: np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
     4: np.array(
@@ -85,7 +85,7 @@ def test_a_convolution_is_right_and_does_not_depend_on_the_partition(
 ) -> None:  # fmt: skip
     problem = WinogradProblem(n, c, h, w, oc, target.lanes(32), pads)
     convolution = Convolution(problem, small(m, target), target)
-    assert error(convolution, n, h, w, parts=(1, 2, 3, 7)) < BOUND[m]
+    assert error(convolution, n, h, w, parts=(1, 2, 3, 7)) < ERROR_BOUNDS[m]
 
 
 @pytest.mark.parametrize("m", [2, 4])
@@ -94,14 +94,14 @@ def test_one_kernel_of_dynamic_sizes_serves_all_sizes(m: int, target: Target) ->
     problem = WinogradProblem("d0", 17, "d1", "d2", 19, target.lanes(32), (1, 1, 1, 1))
     convolution = Convolution(problem, small(m, target), target)
     for n, h, w in ((1, 1, 1), (2, 5, 14), (1, 30, 9), (3, 4, 4), (1, 2, 33)):
-        assert error(convolution, n, h, w, parts=(1, 2)) < BOUND[m], (n, h, w)
+        assert error(convolution, n, h, w, parts=(1, 2)) < ERROR_BOUNDS[m], (n, h, w)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_heuristic_schedules_give_right_results(target: Target) -> None:
     problem = WinogradProblem(1, 24, 29, 23, 72, target.lanes(32))
     convolution = Convolution(problem, heuristic(problem, target), target)
-    assert error(convolution, 1, 29, 23, parts=(1, 2)) < BOUND[4]
+    assert error(convolution, 1, 29, 23, parts=(1, 2)) < ERROR_BOUNDS[4]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -153,7 +153,7 @@ def test_the_error_stays_below_the_stated_bound(m: int, channels: int) -> None:
     target = runnable_targets()[-1]
     problem = WinogradProblem(1, channels, 14, 14, 64, target.lanes(32))
     schedule = heuristic(problem, target, "f2" if m == 2 else "f4")
-    assert error(Convolution(problem, schedule, target), 1, 14, 14) < BOUND[m]
+    assert error(Convolution(problem, schedule, target), 1, 14, 14) < ERROR_BOUNDS[m]
 
 
 @pytest.mark.full
@@ -180,4 +180,4 @@ def test_random_convolutions_with_random_blocks_are_right(seed: int) -> None:
         sizes[0], c, sizes[1], sizes[2], oc, lanes, (pads[0], pads[1], pads[2], pads[3])
     )
     convolution = Convolution(problem, schedule, target)
-    assert error(convolution, n, h, w, parts=(1, 2, 5)) < BOUND[m]
+    assert error(convolution, n, h, w, parts=(1, 2, 5)) < ERROR_BOUNDS[m]
