@@ -1,23 +1,35 @@
 """Mutated models: each ends in an error line, or in a model that computes what the interpreter computes."""
 
 import re
+import resource
 import subprocess
 import sys
 
 import pytest
 
 
-def run(kind, first, count, seconds):
-    """The share of mutated models that were refused by a `CompileError`; the others were imported."""
+def answer(module, words, seconds):
+    """What a program prints that may take so many seconds of processor time; ten times that as the clock counts."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
     done = subprocess.run(
-        [sys.executable, "-m", "tests.security.mutate_onnx", kind, str(first), str(count)],
+        [sys.executable, "-m", f"tests.security.{module}", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=10 * seconds,
+        preexec_fn=limit,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]
-    refused, total = re.search(r"refused (\d+) of (\d+)", done.stdout).groups()
+    return done.stdout
+
+
+def run(kind, first, count, seconds):
+    """The share of mutated models that were refused by a `CompileError`; the others were imported."""
+    text = answer("mutate_onnx", (kind, first, count), seconds)
+    refused, total = re.search(r"refused (\d+) of (\d+)", text).groups()
     return int(refused) / int(total)
 
 
@@ -35,16 +47,8 @@ def test_mutated_branches_and_loops_end_in_a_module_or_a_compile_error():
 
 def compiled(kind, first, count, step, seconds):
     """How many mutated models were refused, were compiled but not compared, and computed the right results."""
-    words = [sys.executable, "-m", "tests.security.compile_mutated", kind]
-    done = subprocess.run(
-        [*words, *map(str, (first, count, step))],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-300:] + done.stderr[-3000:]
-    found = re.search(r"refused (\d+) compiled (\d+) right (\d+)", done.stdout)
+    text = answer("compile_mutated", (kind, first, count, step), seconds)
+    found = re.search(r"refused (\d+) compiled (\d+) right (\d+)", text)
     return tuple(map(int, found.groups()))
 
 
