@@ -15,7 +15,14 @@ from xcompile.compiler.target.target import Target
 
 pytestmark = pytest.mark.full
 
-TARGETS = [pytest.param(t, id=f"{t.lanes(32)} lanes") for t in runnable_targets()]
+SHAPES = range(200)
+"""The seeds of the random problems of a family; its machines take turns."""
+
+
+def turn(seed: int) -> Target:
+    """The machine that a seed is for."""
+    machines = runnable_targets()
+    return machines[seed % len(machines)]
 
 
 def drawn(rng, schedules):
@@ -24,10 +31,9 @@ def drawn(rng, schedules):
     return found[int(rng.integers(len(found)))], len(found)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(60))
-def test_of_a_contraction(seed: int, target: Target) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", SHAPES)
+def test_of_a_contraction(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), turn(seed)
     m, n, k = (int(rng.choice([1, 2, 5, 16, 33, 70])) for _ in range(3))
     dtype = str(rng.choice(["f32", "f32", "f64"]))
     orders = [[(0, 1), (1, 0)][int(rng.integers(2))] for _ in range(2)]
@@ -47,10 +53,9 @@ def test_of_a_contraction(seed: int, target: Target) -> None:
     )
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(25))
-def test_of_an_attention(seed: int, target: Target) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", SHAPES)
+def test_of_an_attention(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), turn(seed)
     queries, keys, depth, values = (int(rng.choice([1, 3, 16, 40, 65])) for _ in range(4))
     q, k, v = (
         rng.standard_normal((2, *shape)).astype(np.float32)
@@ -69,10 +74,9 @@ def test_of_an_attention(seed: int, target: Target) -> None:
     test_attention.check(target, q, k, v, mask, threads=threads, schedule=schedule)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(60))
-def test_of_rows(seed: int, target: Target) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", SHAPES)
+def test_of_rows(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), turn(seed)
     inner = int(rng.choice([1, 1, 2, 33, 64]))
     kind = str(rng.choice(test_rows.ALONG if inner == 1 else test_rows.ACROSS))
     shape = int(rng.integers(1, 5)), int(rng.choice([1, 7, 64, 150])), inner
@@ -90,23 +94,30 @@ def random_window(rng: np.random.Generator) -> Window:
     return Window(kernel, strides, pads, dilations)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(40))
-def test_of_depthwise_convolutions_and_pools(seed: int, target: Target) -> None:
-    rng = np.random.default_rng(seed)
-    window, channels = random_window(rng), int(rng.integers(1, 40))
-    h, w = map(int, rng.integers(12, 30, 2))
-    x = rng.standard_normal((2, channels, h, w)).astype(np.float32)
+def random_images(rng: np.random.Generator) -> np.ndarray:
+    shape = 2, int(rng.integers(1, 40)), *map(int, rng.integers(12, 30, 2))
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", SHAPES)
+def test_of_depthwise_convolutions(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), turn(seed)
+    window, x = random_window(rng), random_images(rng)
+    problem = depthwise.DepthwiseProblem(*x.shape, window)
+    weight = rng.standard_normal((x.shape[1], 1, *window.kernel)).astype(np.float32)
+    schedule, _ = drawn(rng, depthwise.space(problem, target))
     threads = int(rng.integers(1, 5))
-    if seed % 2:
-        problem = depthwise.DepthwiseProblem(2, channels, h, w, window)
-        weight = rng.standard_normal((channels, 1, *window.kernel)).astype(np.float32)
-        schedule, _ = drawn(rng, depthwise.space(problem, target))
-        got = CompiledWindow(problem, target, schedule)(x, weight, threads=threads)
-        want = test_windows.depthwise(x, weight, window)
-    else:
-        pooling = pool.PoolProblem(2, channels, h, w, "max" if seed % 4 else "average", window)
-        schedule, _ = drawn(rng, pool.space(pooling, target))
-        got = CompiledWindow(pooling, target, schedule)(x, threads=threads)
-        want = test_windows.pooled(x, pooling)
-    np.testing.assert_allclose(from_blocked(got, channels), want, rtol=2e-5, atol=2e-5)
+    got = CompiledWindow(problem, target, schedule)(x, weight, threads=threads)
+    want = test_windows.depthwise(x, weight, window)
+    np.testing.assert_allclose(from_blocked(got, x.shape[1]), want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", SHAPES)
+def test_of_pools(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), turn(seed)
+    window, x = random_window(rng), random_images(rng)
+    problem = pool.PoolProblem(*x.shape, str(rng.choice(["max", "average"])), window)  # type: ignore[arg-type]
+    schedule, _ = drawn(rng, pool.space(problem, target))
+    got = CompiledWindow(problem, target, schedule)(x, threads=int(rng.integers(1, 5)))
+    want = test_windows.pooled(x, problem)
+    np.testing.assert_allclose(from_blocked(got, x.shape[1]), want, rtol=2e-5, atol=2e-5)

@@ -190,10 +190,9 @@ def random_problem(rng: np.random.Generator, lanes: int) -> ConvProblem:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(40))
-def test_any_schedule_of_any_convolution_is_right(seed: int, target: Target) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", range(200))
+def test_any_schedule_of_any_convolution_is_right(seed: int) -> None:
+    rng, target = np.random.default_rng(seed), runnable_targets()[seed % len(runnable_targets())]
     problem = random_problem(rng, target.lanes(32))
     schedules = list(conv.space(problem, target))
     data = arrays(problem, (problem.n, problem.c, problem.h, problem.w))
