@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 import xcompile
 from bench import corpus
 from bench.entries import ENTRIES
 from xcompile.compiler.artifact import Artifact
 from xcompile.compiler.codegen.program.program import Place, Step
+from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value, view
@@ -29,6 +31,7 @@ from xcompile.compiler.pipelines import PIPELINES, default_pipeline
 from xcompile.compiler.support.dims import evaluate
 from xcompile.compiler.target.host import host_target
 from xcompile.dialects.kernel import Launch, View
+from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.layouts import block_of
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
@@ -107,14 +110,14 @@ def live_bound(module: Module) -> int:
 
 
 def bytes_of(value: Value) -> int:
-    """Bytes of a float32 tensor of static shape, blocks of channels filled up."""
+    """Bytes of a tensor of static shape, blocks of channels filled up."""
     shape, block = list(ir.RankedTensorType(value.type).shape), block_of(value.type)
     if block:
         shape[1] = -(-shape[1] // block) * block
-    return 4 * int(np.prod(shape))
+    return DTYPES[dtype_of(value)].itemsize * int(np.prod(shape))
 
 
-def kernel_level(path: Path) -> Module:
+def kernel_level(path: Path | onnx.ModelProto) -> Module:
     """A model after the passes, as kernels and launches."""
     module = import_onnx(path)
     with module.context, ir.Location.unknown():

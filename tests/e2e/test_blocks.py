@@ -42,7 +42,7 @@ def squeeze_and_excite(n, x, channels):
     return n("Mul", x, n("HardSigmoid", n("Conv", y, n.weight(channels, channels // 4, 1, 1))))
 
 
-def mobilenet_v2():
+def mobilenet_v2(batch="N", size=33):
     n = Network()
     x = relu6(n, normalized(n, n("Conv", "x", n.weight(16, 3, 3, 3), strides=[2, 2]), 16))
     x = inverted_residual(n, x, 16)
@@ -50,7 +50,7 @@ def mobilenet_v2():
     x = inverted_residual(n, x, 24)
     x = relu6(n, normalized(n, n("Conv", x, n.weight(64, 24, 1, 1)), 64))
     y = n("Gemm", n("Flatten", n("GlobalAveragePool", x)), n.weight(10, 64), n.weight(10), transB=1)
-    return n.model({"x": ("FLOAT", ["N", 3, 33, 33])}, {y: ("FLOAT", ["N", 10])})
+    return n.model({"x": ("FLOAT", [batch, 3, size, size])}, {y: ("FLOAT", [batch, 10])})
 
 
 def excited():

@@ -152,6 +152,18 @@ def test_a_saved_library_gives_the_same_bits(
     assert [p.name for p in tmp_path.iterdir()] == ["digits.so"]
 
 
+def test_saving_without_a_linker_says_what_to_install_and_running_goes_on(
+    model: xcompile.CompiledModel, scores: np.ndarray, held_out: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(xcompile.CompileError, match=r"XC7004 .*pip install ziglang"):
+        model.save(tmp_path / "digits.so")
+    assert list(tmp_path.iterdir()) == []
+    assert model.run([held_out.images])["scores"].tobytes() == scores.tobytes()
+
+
 def test_a_loaded_library_needs_nothing_of_the_compiler(
     model: xcompile.CompiledModel, tmp_path: Path
 ) -> None:

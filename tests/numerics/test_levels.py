@@ -19,10 +19,10 @@ from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
 
 
-def attention_block():
+def attention_block(batch="N", length="S"):
     n = Network()
-    length = n("Gather", n("Shape", "x"), n.constant(np.array([1])), axis=0)
-    shape = n("Concat", n.constant(np.array([0])), length, n.constant(np.array([4, 8])), axis=0)
+    tokens = n("Gather", n("Shape", "x"), n.constant(np.array([1])), axis=0)
+    shape = n("Concat", n.constant(np.array([0])), tokens, n.constant(np.array([4, 8])), axis=0)
     heads = []
     for _ in range(3):
         projected = n("Add", n("MatMul", "x", n.weight(32, 32)), n.weight(32))
@@ -34,8 +34,8 @@ def attention_block():
     flat = n("Reshape", mixed, n.constant(np.array([0, 0, 32])))
     y = n("LayerNormalization", n("Add", flat, "x"), n.weight(32), n.weight(32), axis=-1)
     return n.model(
-        {"x": ("FLOAT", ["N", "S", 32]), "mask": ("FLOAT", ["N", 1, 1, "S"])},
-        {y: ("FLOAT", ["N", "S", 32])},
+        {"x": ("FLOAT", [batch, length, 32]), "mask": ("FLOAT", [batch, 1, 1, length])},
+        {y: ("FLOAT", [batch, length, 32])},
     )
 
 
