@@ -62,7 +62,7 @@ FINISH_PASSES = ",".join(
 GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 """What every target does to a graph before its own passes."""
 
-PRECISION_PASSES: Mapping[str, str] = {"int8": "nn-insert-quantization"}
+PRECISION_PASSES: Mapping[str, str] = {"int8": "nn-smooth-activations,nn-insert-quantization"}
 """What stands between `@clean` and `@finish` for each precision but float32, in the order of running."""
 
 PIPELINES: Mapping[str, str] = {

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with what is being done ("import", "passes", "kernels"), how many are done, and of how many."""
 
-_INSERTION = "nn-insert-quantization{"
-"""Options of this pass name a file."""
+_READERS = ("nn-insert-quantization{", "nn-smooth-activations{")
+"""Options of these passes name a file."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Request:
         watched = self.instruments or self.options[VERIFY_NUMERICS]
         if watched or type(self.target) is not Target:
             return None
-        if _INSERTION in self.pipeline or _INSERTION in self.passes:
+        if any(reader in text for reader in _READERS for text in (self.pipeline, self.passes)):
             return None
         try:
             plugins = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in self.load]

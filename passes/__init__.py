@@ -43,6 +43,7 @@ PASSES = {
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
     "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
     "nn-sink-transposes": "xcompile.passes.nn.sink_transposes:SinkTransposes",
+    "nn-smooth-activations": "xcompile.passes.nn.smooth_activations:SmoothActivations",
     "nn-split-reduction": "xcompile.passes.nn.split_reduction:SplitReduction",
     "nn-tabulate-bytes": "xcompile.passes.nn.tabulate_bytes:TabulateBytes",
     "nn-widen-integer-products": "xcompile.passes.nn.widen_integer_products:WidenIntegerProducts",

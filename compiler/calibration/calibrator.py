@@ -18,13 +18,20 @@ from xcompile.compiler.ir.pipeline import parse_pipeline
 from xcompile.compiler.ir.runner import run_pipeline
 from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.quantize.equalize import equalize_channels
-from xcompile.compiler.quantize.histogram import ChannelSums, Histogram
+from xcompile.compiler.quantize.histogram import ChannelPeaks, ChannelSums, Histogram
 from xcompile.compiler.quantize.names import digest_of
 from xcompile.compiler.quantize.observers import observer_of
 from xcompile.compiler.quantize.plan import (
     QuantizationPlan,
     has_quantization,
     plan_quantization,
+)
+from xcompile.compiler.quantize.smooth import (
+    Exponents,
+    smooth_activations,
+    smoothed_products,
+    smoothing_exponents,
+    weights_of_channels,
 )
 from xcompile.compiler.quantize.table import CalibrationTable, Observed, write_whole
 from xcompile.compiler.request import Progress, Request
@@ -45,7 +52,7 @@ Sample = Any
 
 _PENDING = 1 << 17
 """Numbers of a tensor that are gathered before they are counted."""
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 
 
 class _Tensor:
@@ -54,6 +61,7 @@ class _Tensor:
     def __init__(self, channel_axis: int | None) -> None:
         self.histogram = Histogram()
         self.sums = ChannelSums()
+        self.peaks = ChannelPeaks()
         self.channel_axis = channel_axis
         self._pending: list[np.ndarray] = []
         self._waiting = 0
@@ -62,6 +70,7 @@ class _Tensor:
         """Add the tensor of one sample, which is finite."""
         if self.channel_axis is not None and array.size:
             self.sums.add(array, self.channel_axis)
+            self.peaks.add(array, self.channel_axis)
         if array.size >= _PENDING:
             self.histogram.add(array)
             return
@@ -99,6 +108,7 @@ class Calibrator:
         overridable: as `xcompile.compile` takes them; samples have them too.
         equalize: scale channels between convolutions first, so that their ranges are alike; it helps models with
             depthwise convolutions most.
+        smooth: what `smoothing` of a calibrator of the same model gave: channels are divided by that first.
 
     Raises:
         CompileError: the model cannot be compiled, or has nothing that could be quantized (XC6009).
@@ -118,15 +128,20 @@ class Calibrator:
         pool: "WorkerPool | None" = None,
         overridable: Sequence[str] = (),
         equalize: bool = False,
+        smooth: Exponents | None = None,
     ) -> None:
         given = Options(options)
         target = host_target()
         module = import_onnx(model, overridable=overridable)
         self.name, self.digest, self._equalized = module.name, digest_of(module), equalize
+        self._smooth = {name: tuple(powers) for name, powers in (smooth or {}).items()}
         self._input_names = module.input_names()
         with module.context, ir.Location.unknown():
             shapes = module.input_shapes()
             plan = plan_float_model(module)
+            if self._smooth:
+                smooth_activations(module, self._smooth)
+                plan = plan_quantization(module)
             if equalize:
                 equalize_channels(module)
             firsts = {str(shape[0]) if shape else "" for shape in shapes}
@@ -134,6 +149,11 @@ class Calibrator:
             if not plan.tensors:
                 raise CompileError("XC6009", "the model has no tensor that could be quantized")
             self._tensors = {name: _Tensor(plan.channel_axes.get(name)) for name in plan.tensors}
+            self._weights = {
+                name: weights_of_channels(module, products)
+                for name, value in plan.tensors.items()
+                if (products := smoothed_products(value))
+            }
             expose(module, plan.tensors)
         request = Request(target, pipeline="@finish,@kernels", options=given)
         artifact = compile_module(module, request, progress, pool)
@@ -187,6 +207,7 @@ class Calibrator:
             theirs.flush()
             tensor.histogram.merge(theirs.histogram)
             tensor.sums.merge(theirs.sums)
+            tensor.peaks.merge(theirs.peaks)
         self.samples += other.samples
         self.calls += other.calls
 
@@ -215,7 +236,31 @@ class Calibrator:
             tensors,
             tuple(keep_float),
             self._equalized,
+            self._smooth,
         )
+
+    def smoothing(self, alpha: float = 0.5) -> dict[str, tuple[int, ...]]:
+        """What channels should be divided by for matrix products, from what has been observed.
+
+        Another calibrator that is made with it observes the smoothed model, and its table has it.
+
+        Args:
+            alpha: which part of the spread of channels goes to the weights, from 0 to 1.
+
+        Returns:
+            For tensors by name, the base-2 logarithms of the factors of their channels.
+
+        Raises:
+            CompileError: XC6005 alpha is no such number, XC6009 there were no samples.
+        """
+        if not 0 <= alpha <= 1:
+            raise CompileError("XC6005", f"smoothing is a number from 0 to 1, not {alpha}")
+        if not self.samples:
+            raise CompileError("XC6009", "there are no samples to calibrate with")
+        return {
+            name: smoothing_exponents(self._tensors[name].peaks.values, weights, alpha)
+            for name, weights in self._weights.items()
+        }
 
     def save(self, path: Path) -> None:
         """Write what has been observed, so that `restore` can go on from there.
@@ -228,12 +273,14 @@ class Calibrator:
         for place, (name, tensor) in enumerate(self._tensors.items()):
             tensor.flush()
             sums[name] = tensor.sums.state()
+            arrays[f"{place}.peaks"] = tensor.peaks.values
             for part, array in tensor.histogram.state().items():
                 arrays[f"{place}.{part}"] = array
         head = {
             "version": _STATE_VERSION,
             "digest": self.digest,
             "equalized": self._equalized,
+            "smooth": self._smooth,
             "samples": self.samples,
             "calls": self.calls,
             "sums": sums,
@@ -256,6 +303,8 @@ class Calibrator:
                     raise ValueError("it is of another version")
                 if head["equalized"] != self._equalized:
                     raise ValueError("its channels were equalized, or these are")
+                if head["smooth"] != {name: list(p) for name, p in self._smooth.items()}:
+                    raise ValueError("its channels were smoothed in another way")
                 self._require(head["digest"], str(path))
                 found = [
                     (
@@ -263,6 +312,7 @@ class Calibrator:
                             {p: stored[f"{i}.{p}"] for p in ("bins", "counts", "limits")}
                         ),
                         ChannelSums.restored(head["sums"][name]),
+                        ChannelPeaks(stored[f"{i}.peaks"]),
                     )
                     for i, name in enumerate(self._tensors)
                 ]
@@ -271,9 +321,9 @@ class Calibrator:
             raise CompileError(
                 "XC6009", f"the calibration state {path} cannot be read: {error}"
             ) from error
-        for tensor, (histogram, sums) in zip(self._tensors.values(), found, strict=True):
+        for tensor, (histogram, sums, peaks) in zip(self._tensors.values(), found, strict=True):
             tensor.flush()
-            tensor.histogram, tensor.sums = histogram, sums
+            tensor.histogram, tensor.sums, tensor.peaks = histogram, sums, peaks
         self.samples, self.calls = samples, calls
 
     def _require(self, digest: str, what: str) -> None:

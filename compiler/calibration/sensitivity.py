@@ -19,6 +19,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import Product, plan_quantization
+from xcompile.compiler.quantize.smooth import smooth_activations
 from xcompile.compiler.quantize.table import CalibrationTable, Observed
 from xcompile.compiler.quantize.weights import mean_error
 from xcompile.compiler.request import Request
@@ -91,6 +92,7 @@ class SwitchedModel:
         module = import_onnx(model, overridable=overridable)
         with module.context, ir.Location.unknown():
             plan_float_model(module)
+            smooth_activations(module, table.smooth)
             if table.equalized:
                 equalize_channels(module)
             found = plan_quantization(module, precisions)

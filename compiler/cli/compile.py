@@ -70,6 +70,13 @@ def compile_command(
             help="With --calibrate: make ranges of channels between convolutions alike first.",
         ),
     ] = False,
+    smooth: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ALPHA",
+            help="With --calibrate: move that part (0 to 1) of the spread of channels into the weights of products.",
+        ),
+    ] = None,
     precision: options.Precision = None,
     keep_float: options.KeepFloat = None,
     accuracy_budget: Annotated[
@@ -120,6 +127,7 @@ def compile_command(
             observer=observer,
             preprocess=preprocess,
             equalize=equalize,
+            smooth=smooth,
         )
     if accuracy_budget is not None or metric:
         compilation = within_budget(compilation, model, accuracy_budget, metric, budget_report)

@@ -21,6 +21,7 @@ def calibrated(
     observer: str,
     preprocess: str,
     equalize: bool,
+    smooth: float | None,
 ) -> Compilation:
     """The compilation with the calibration table of these samples, which is written where one is named.
 
@@ -49,6 +50,7 @@ def calibrated(
             progress=progress,
             overridable=compilation.overridable,
             equalize=equalize,
+            smooth=smooth,
         )
     if path is not None:
         made.save(path)

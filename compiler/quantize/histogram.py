@@ -5,7 +5,7 @@ seven bits of mantissa. So memory does not grow with the samples, nothing has to
 counts are integers: any order of samples, any batches and any merge of parts give the same bits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -159,3 +159,43 @@ class ChannelSums:
             raise ValueError(f"{len(sums)} channels instead of {len(self._sums)}")
         self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
         self.count += count
+
+
+class ChannelPeaks:
+    """The greatest magnitude of each channel of a tensor; the same in any order.
+
+    Attributes:
+        values: float32 [channels]; empty when nothing was added.
+    """
+
+    def __init__(self, values: Sequence[float] = ()) -> None:
+        self.values = np.array(values, np.float32)
+
+    def add(self, sample: np.ndarray, axis: int) -> None:
+        """Add one sample.
+
+        Args:
+            sample: float32, finite, with elements.
+            axis: of the channels.
+
+        Raises:
+            ValueError: the number of channels is not what it was.
+        """
+        others = tuple(a for a in range(sample.ndim) if a != axis % sample.ndim)
+        self._raise(np.maximum(sample.max(axis=others), -sample.min(axis=others)))
+
+    def merge(self, other: "ChannelPeaks") -> None:
+        """Add what another one has seen.
+
+        Raises:
+            ValueError: it has another number of channels.
+        """
+        if other.values.size:
+            self._raise(other.values)
+
+    def _raise(self, values: np.ndarray) -> None:
+        if not self.values.size:
+            self.values = np.zeros_like(values)
+        if values.shape != self.values.shape:
+            raise ValueError(f"{values.size} channels instead of {self.values.size}")
+        self.values = np.maximum(self.values, values)

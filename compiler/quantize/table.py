@@ -12,6 +12,7 @@ from xcompile.compiler.quantize.observers import Range
 from xcompile.compiler.support.errors import CompileError
 
 _FORMAT, _VERSION = "xcompile calibration table", 1
+_MOST_POWER = 60
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class CalibrationTable:
         tensors: by the model's names of them (`names.tensor_names`).
         keep_float: globs of nodes that stay in floating point.
         equalized: whether channels between convolutions were equalized first.
+        smooth: for tensors by name, the base-2 logarithms of what their channels are divided by first (`smooth.py`).
     """
 
     model: str
@@ -48,10 +50,11 @@ class CalibrationTable:
     tensors: Mapping[str, Observed] = field(default_factory=dict[str, Observed])
     keep_float: tuple[str, ...] = ()
     equalized: bool = False
+    smooth: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
     def to_text(self) -> str:
         """The table as JSON, a line a tensor; `from_text` reads it."""
-        head = {
+        head: dict[str, Any] = {
             "format": _FORMAT,
             "version": _VERSION,
             "model": self.model,
@@ -61,6 +64,8 @@ class CalibrationTable:
             "keep_float": list(self.keep_float),
             "equalized": self.equalized,
         }
+        if self.smooth:
+            head["smooth"] = {name: list(powers) for name, powers in self.smooth.items()}
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
         tensors = [f"    {json.dumps(n)}: {_text_of(seen)}" for n, seen in self.tensors.items()]
         body = ",\n".join(tensors)
@@ -89,6 +94,7 @@ class CalibrationTable:
                 tensors={_string(n): _observed(n, seen) for n, seen in fields["tensors"].items()},
                 keep_float=tuple(_string(glob) for glob in fields["keep_float"]),
                 equalized=fields.get("equalized", False) is True,
+                smooth={_string(n): _powers(n, p) for n, p in fields.get("smooth", {}).items()},
             )
         except KeyError as error:
             raise CompileError("XC6009", f"{source} cannot be used: {error} is missing") from error
@@ -144,6 +150,15 @@ def _string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
     return value
+
+
+def _powers(name: str, powers: Sequence[Any]) -> tuple[int, ...]:
+    found = tuple(int(power) for power in powers)
+    if not all(-_MOST_POWER <= power <= _MOST_POWER for power in found):
+        raise ValueError(
+            f"a factor of '{name}' is not between 2^-{_MOST_POWER} and 2^{_MOST_POWER}"
+        )
+    return found
 
 
 def _observed(name: str, fields: Mapping[str, Any]) -> Observed:
