@@ -5,7 +5,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -214,7 +214,9 @@ class CompiledConv:
         return y
 
 
-def _is_integer_depthwise(problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem) -> bool:
+def _is_integer_depthwise(
+    problem: DepthwiseProblem | PoolProblem | GlobalPoolProblem,
+) -> TypeGuard[DepthwiseProblem]:
     return isinstance(problem, DepthwiseProblem) and problem.is_integer
 
 
@@ -342,8 +344,11 @@ class CompiledWindow:
         y[:] = np.nan if y.dtype.kind == "f" else 85
         packed = np.zeros(0, x.dtype)
         if weight is not None:
-            pack = depthwise.pack_integers if is_integer else depthwise.pack
-            packed = pack(weight, self.target)
+            packed = (
+                depthwise.pack_integers(weight, problem, self.target)
+                if _is_integer_depthwise(problem)
+                else depthwise.pack(weight, self.target)
+            )
         weights = place(packed.shape, packed.dtype)
         weights[:] = packed
         filler = np.full(1, self.fill or 0, x.dtype)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from xcompile.compiler.schedule.products import written_for
+from xcompile.compiler.schedule.products import product_form, written_for
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import (
     Size,
@@ -87,7 +87,7 @@ def _rows(weight: np.ndarray) -> np.ndarray:
 
 
 def _spare(problem: DepthwiseProblem) -> int:
-    """Registers beside those of floats: two products that are not yet added, and what padding holds."""
+    """Registers beside those of floats: two products not yet added, or how bytes are ordered, and the padding."""
     return 3 if problem.is_integer else 0
 
 
@@ -96,23 +96,50 @@ def takes_pairs(target: TargetNumbers) -> bool:
     return written_for(target, "sse2")
 
 
-def pack_integers(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
-    """Weights of integers in the order of use.
+COLUMNS = 4
+"""Neighbouring columns that a dot product takes."""
 
-    For each block of channels the sum of each one's window, as int32 [V]; then [kd][kh][kw][V], or with pairs of rows
-    [kd][kh][2][kw][V][2]: each row with the next one, and each row alone.
+
+def column_groups(window: Window) -> int:
+    """How many dot products a row of the window takes."""
+    return -(-window.kernel[1] // COLUMNS)
+
+
+def takes_dots(problem: DepthwiseProblem, target: TargetNumbers) -> bool:
+    """Whether an instruction multiplies four neighbouring columns and adds them up, and the window has such."""
+    form = product_form(problem.dtype, "i8", target) if problem.is_integer else None
+    if form is None or form.instruction not in ("vpdpbusd", "sdot"):
+        return False
+    window = problem.window
+    return problem.depth is None and window.dilations[1] == 1 and window.kernel[1] > 1
+
+
+def pack_integers(
+    weight: np.ndarray, problem: DepthwiseProblem, target: TargetNumbers
+) -> np.ndarray:
+    """Weights of integers in the order of use, block by block of channels.
+
+    Where four columns are multiplied at a time, [kh][kw / 4][V][4]. Else the sum of each channel's window, as int32
+    [V]; then [kd][kh][kw][V], or with pairs of rows [kd][kh][2][kw][V][2]: each row with the next, and each alone.
 
     Args:
         weight: int8, (c, 1, kernel…).
+        problem: the convolution.
         target: the machine.
 
     Returns:
-        A flat int8 array; channels that do not exist have zeros.
+        A flat int8 array; channels and columns that do not exist have zeros.
     """
     lanes = target.lanes(32)
     weight = _rows(weight)
     c, kh, kw = weight.shape
     blocks = -(-c // lanes)
+    if takes_dots(problem, target):
+        groups = column_groups(problem.window)
+        wide = np.zeros((blocks * lanes, kh, groups * COLUMNS), np.int8)
+        wide[:c, :, :kw] = weight
+        grouped = wide.reshape(blocks, lanes, kh, groups, COLUMNS).transpose(0, 2, 3, 1, 4)
+        return np.ascontiguousarray(grouped).reshape(-1)
     padded = np.zeros((blocks * lanes, kh + 1, kw), np.int8)
     padded[:c, :kh] = weight
     rows = padded.reshape(blocks, lanes, kh + 1, kw).transpose(0, 2, 3, 1)

@@ -10,13 +10,19 @@ from bench.blocked import CompiledConv, from_blocked, reference
 from bench.matmul import CompiledContraction
 from bench.native import NativeKernel
 from tests.foreign.harness import one_machine
-from tests.kernels import test_integer_contraction, test_integer_conv, test_isa
+from tests.kernels import (
+    test_integer_contraction,
+    test_integer_conv,
+    test_integer_windows,
+    test_isa,
+)
 from tests.kernels.test_conv import random_problem
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature
 from xcompile.compiler.codegen.cpu.isa import INSTRUCTIONS, Instruction, vpdpbusd
 from xcompile.compiler.schedule import contraction, conv
 from xcompile.compiler.schedule.contraction import ContractionProblem
 from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
@@ -53,7 +59,16 @@ def test_every_instruction_is_its_meaning(target: Target) -> None:
         np.testing.assert_array_equal(got, want, err_msg=instruction.name)
     names = {instruction.name for instruction in present}
     arm = {"sdot", "udot", "smmla", "smull", "saddlp"}
-    assert names == ({"vpdpbusd", "vpmaddwd"} if target.arch == "x86_64" else arm)
+    assert names == ({"vpdpbusd", "vpmaddwd", "vpshufb"} if target.arch == "x86_64" else arm)
+
+
+@pytest.mark.parametrize("target", [TIERS[1], TIERS[3]])
+def test_a_depthwise_convolution_multiplies_four_columns_at_a_time(target: Target) -> None:
+    window = Window((3, 5), pads=(1, 2, 1, 2))
+    problem = DepthwiseProblem(1, 20, 9, 13, window, "ui8" if target.arch == "x86_64" else "i8")
+    x = test_integer_windows.integers(problem.dtype, 1, 20, 9, 13)
+    weight = test_integer_windows.integers("i8", 20, 1, 3, 5)
+    test_integer_windows.check(problem, target, x, weight, 7)
 
 
 @pytest.mark.parametrize("lanes", [4, 8])

@@ -9,7 +9,7 @@ import pytest
 from bench.blocked import CompiledWindow, from_blocked
 from tests.kernels.test_integer_conv import DTYPES, TIERS, X86, tiers
 from tests.kernels.test_windows import DEPTHWISE, POOLS, SAME, depthwise, pooled
-from xcompile.compiler.schedule.depthwise import DepthwiseProblem
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem, takes_dots
 from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.target import Target
 
@@ -71,12 +71,45 @@ def test_one_kernel_serves_all_sizes() -> None:
 
 
 @pytest.mark.parametrize("target", [p for p in TIERS if p.values[0] in X86[1:]])  # type: ignore[attr-defined]
-def test_the_inner_loop_multiplies_pairs_and_spills_nothing(target: Target) -> None:
+def test_the_inner_loop_multiplies_groups_and_spills_nothing(target: Target) -> None:
     problem = DepthwiseProblem(1, 32, 28, 28, SAME, "ui8")
     kernel = CompiledWindow(problem, target, fill=3).kernel
-    assert kernel.listing.count("vpmaddwd") >= 12
+    instruction = "vpdpbusd" if target.has("avx512vnni") else "vpmaddwd"
+    assert kernel.listing.count(instruction) >= 12
     assert kernel.stack_stores <= 1
     assert kernel.calls == []
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("width", [1, 4, 5, 33])
+def test_groups_of_columns_are_cut_at_the_edges(columns: int, width: int) -> None:
+    window = Window((2, columns), strides=(1, 1 + columns % 2), pads=(1, columns - 1, 0, columns))
+    for target in tiers():
+        problem = DepthwiseProblem(1, 5, 3, width, window, _signs(target))
+        if not takes_dots(problem, target):
+            continue
+        x = integers(problem.dtype, 1, 5, 3, width)
+        check(problem, target, x, integers("i8", 5, 1, *window.kernel), 77)
+
+
+def test_groups_of_columns_of_images_of_any_size() -> None:
+    window = Window((3, 5), pads=(2, 2, 0, 4))
+    weight = integers("i8", 20, 1, 3, 5)
+    for target in tiers():
+        problem = DepthwiseProblem("d0", 20, "d1", "d2", window, _signs(target))
+        if not takes_dots(problem, target):
+            continue
+        kernel = CompiledWindow(problem, target, fill=9)
+        for n, h, w in [(1, 1, 1), (2, 5, 40), (1, 4, 17)]:
+            x = integers(problem.dtype, n, 20, h, w)
+            got = from_blocked(kernel(x, weight, {"d0": n, "d1": h, "d2": w}), 20)
+            image, inside = outside(x, window, 9)
+            np.testing.assert_array_equal(got, depthwise(image, weight, inside))
+
+
+def _signs(target: Target) -> Any:
+    """The type of images that the target multiplies."""
+    return "i8" if target.has("neon") or target.has("portable-neon") else "ui8"
 
 
 @pytest.mark.parametrize("target", TIERS)

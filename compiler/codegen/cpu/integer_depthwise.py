@@ -1,8 +1,9 @@
 """The emitter of depthwise convolution of 8-bit integers, summed exactly in int32.
 
-On x86 two rows of the window are taken at a time: their inputs are interleaved and widened to pairs of int16, which
-one instruction multiplies by pairs of weights and adds up. Elsewhere each input is multiplied in 32 bits, of which
-LLVM makes the widening multiply-adds of the machine.
+Where an instruction multiplies groups of four bytes and adds them up, it takes four columns (`depthwise_dots.py`).
+Elsewhere on x86 two rows of the window are taken at a time: their inputs are interleaved and widened to pairs of int16,
+which one instruction multiplies by pairs of weights and adds up. On other machines each input is multiplied in 32 bits,
+of which LLVM makes the widening multiply-adds of the machine.
 
 What padding holds is subtracted from inputs, so that the taps in the padding vanish, and added again with the sum of
 all weights.
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu import isa
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.conv_staging import extended
+from xcompile.compiler.codegen.cpu.depthwise_dots import emit_depthwise_dots
 from xcompile.compiler.codegen.cpu.shuffles import shuffle
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes
-from xcompile.compiler.schedule.depthwise import DepthwiseProblem, takes_pairs
+from xcompile.compiler.schedule.depthwise import DepthwiseProblem, takes_dots, takes_pairs
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import WindowSchedule
 
@@ -51,7 +53,11 @@ def emit_integer_depthwise(
         fill: what padding holds, of the type of integers in memory; zero when None.
     """
     padded = any(problem.window.pads) or (problem.depth is not None and any(problem.depth.pads))
-    products = _Products(b, weights, problem, target, fill if padded else None)
+    fill = fill if padded else None
+    if takes_dots(problem, target):
+        emit_depthwise_dots(b, problem, schedule, target, x, weights, sink, begin, end, sizes, fill)
+        return
+    products = _Products(b, weights, problem, target, fill)
     window_sizes = WindowSizes.of(b, problem, sizes)
     rows = WindowRows(
         b, problem, schedule, target, x, products, sink, window_sizes,

@@ -14,7 +14,12 @@ from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule.conv import ConvProblem
-from xcompile.compiler.schedule.depthwise import DepthwiseProblem, pack_integers, takes_pairs
+from xcompile.compiler.schedule.depthwise import (
+    DepthwiseProblem,
+    pack_integers,
+    takes_dots,
+    takes_pairs,
+)
 from xcompile.compiler.schedule.window import Window
 from xcompile.dialects.nn.base import dtype_of
 
@@ -59,8 +64,9 @@ class IntegerDepthwisePlan(DepthwisePlan):
 
     def packing(self) -> Packing:
         target = self.kernel.target
-        key = f"depthwise {target.lanes(32)} integers {takes_pairs(target)}"
-        return Packing(key, lambda w: pack_integers(w, target))
+        forms = takes_dots(self.problem, target), takes_pairs(target)
+        key = f"depthwise {target.lanes(32)} integers {forms}"
+        return Packing(key, lambda w: pack_integers(w, self.problem, target))
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
         return value

@@ -83,6 +83,12 @@ def _from_tables(low: np.ndarray, numbers: np.ndarray, high: np.ndarray) -> np.n
     return np.concatenate((low, high))[numbers.view(np.uint8) & 127]
 
 
+def _exchanged(bytes_: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    rows, places = bytes_.reshape(-1, 16), numbers.view(np.uint8).reshape(-1, 16)
+    chosen = np.take_along_axis(rows, (places & 15).astype(np.int64), axis=1)
+    return np.where(places & 128, 0, chosen).astype(np.int8).reshape(-1)
+
+
 def _neighbours(a: np.ndarray) -> np.ndarray:
     return a.reshape(-1, 2).sum(axis=1, dtype=np.int32)
 
@@ -174,6 +180,24 @@ def _expand_from_tables(lanes: int) -> Expansion:
     return expansion
 
 
+def _expand_exchange(lanes: int) -> Expansion:
+    kind = vector_type(lanes, "i8")
+
+    def expansion(b: Builder, values: Value, numbers: Value) -> Value:
+        zero = b.int_constant(0, "i8", lanes)
+        places = b.binary("arith.andi", numbers, b.int_constant(15, "i8", lanes), lanes, "i8")
+        made = zero
+        for place in range(16):
+            here = b.op(f"arith.cmpi eq, {places}, {b.int_constant(place, 'i8', lanes)} : {kind}")
+            picks = [start + place for start in range(0, lanes, 16) for _ in range(16)]
+            spread = shuffle(b, values, values, lanes, picks, "i8")
+            made = b.op(f"arith.select {here}, {spread}, {made} : vector<{lanes}xi1>, {kind}")
+        cleared = b.op(f"arith.cmpi slt, {numbers}, {zero} : {kind}")
+        return b.op(f"arith.select {cleared}, {zero}, {made} : vector<{lanes}xi1>, {kind}")
+
+    return expansion
+
+
 # -- the instructions ---------------------------------------------------------------------------------
 
 
@@ -260,6 +284,25 @@ SADDLP = Instruction(
 )
 """AArch64: sums of two neighbours of int16, in int32; with an addition it becomes `sadalp`."""
 
+
+def vpshufb(lanes: int) -> Instruction:
+    """x86: for each of 16, 32 or 64 bytes, that of the same 128 bits with a number, or 0 for negative numbers."""
+    name, feature = {
+        16: ("llvm.x86.ssse3.pshuf.b.128", "ssse3"),
+        32: ("llvm.x86.avx2.pshuf.b", "avx2"),
+        64: ("llvm.x86.avx512.pshuf.b.512", "avx512bw"),
+    }[lanes]
+    return Instruction(
+        "vpshufb",
+        name,
+        ((lanes, "i8"), (lanes, "i8")),
+        (lanes, "i8"),
+        (frozenset({feature}),),
+        _exchanged,
+        _expand_exchange(lanes),
+    )
+
+
 VPERMI2B = Instruction(
     "vpermi2b",
     "llvm.x86.avx512.vpermi2var.qi.512",
@@ -280,5 +323,6 @@ INSTRUCTIONS = (
     SMULL,
     SADDLP,
     VPERMI2B,
+    *(vpshufb(lanes) for lanes in (16, 32, 64)),
 )
 """All instructions there are."""
