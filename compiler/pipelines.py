@@ -62,7 +62,11 @@ FINISH_PASSES = ",".join(
 GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 """What every target does to a graph before its own passes."""
 
-PRECISION_PASSES: Mapping[str, str] = {"int8": "nn-smooth-activations,nn-insert-quantization"}
+PRECISION_PASSES: Mapping[str, str] = {
+    "int8": "nn-smooth-activations,nn-insert-quantization",
+    "w8": "nn-quantize-weights",
+    "w4": "nn-quantize-weights",
+}
 """What stands between `@clean` and `@finish` for each precision but float32, in the order of running."""
 
 PIPELINES: Mapping[str, str] = {

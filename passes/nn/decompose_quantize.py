@@ -5,12 +5,14 @@ from typing import ClassVar
 
 from xcompile.compiler.ir.dtypes import is_float
 from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
-from xcompile.compiler.ir.passes import PatternPass
-from xcompile.compiler.ir.rewrite import Pattern, Rewriter
+from xcompile.compiler.ir.passes import PassContext, PatternPass
+from xcompile.compiler.ir.rewrite import Pattern, Rewriter, apply_phases
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.quantize import Dequantize, Quantization, Quantize, limits
 from xcompile.dialects.nn.unary import Cast, Round
+from xcompile.passes.common.constants import array_of, constant
 from xcompile.passes.nn.expression import Expression
 
 
@@ -26,6 +28,21 @@ def _spread(e: Expression, op: Quantization, value: Value) -> Value:
         places = e.div(e.range(e.size(op.x, axis)), op.block)
         return e.gather(value, places, axis)
     return e.reshape(value, (-1, *[1] * (rank - 1 - axis))) if rank else e.reshape(value, ())
+
+
+class DequantizedConstant(Pattern[Dequantize]):
+    """A constant that floats are computed with.
+
+        %0 = "nn.dequantize"(%c, %scale)
+    ->
+        %0 = "nn.const"() {value = …}
+    """
+
+    def rewrite(self, op: Dequantize, rewriter: Rewriter) -> None:
+        x, scale = (array_of(rewriter, v, "an operand") for v in (op.x, op.scale))
+        zero = op.zero_point
+        zeros = None if zero is None else array_of(rewriter, zero, "the zero point")
+        rewriter.replace(op, constant(rewriter, op.reference(x, scale, zeros)))
 
 
 class QuantizeOfParts(Pattern[Quantize]):
@@ -91,7 +108,14 @@ class DequantizeOfParts(Pattern[Dequantize]):
 
 @dataclass(frozen=True)
 class DecomposeQuantize(PatternPass):
-    """Write quantization as arithmetic."""
+    """Write quantization as arithmetic; constants that are dequantized for floats are floats."""
 
     NAME: ClassVar[str] = "nn-decompose-quantize"
-    PATTERNS: ClassVar = (QuantizeOfParts, DequantizeOfParts)
+    PATTERNS: ClassVar = (DequantizedConstant, QuantizeOfParts, DequantizeOfParts)
+
+    def run(self, module: Module, context: PassContext) -> None:
+        """Constants first."""
+        patterns = self.patterns(context)
+        phases = (patterns[:1], patterns[1:])
+        stats = apply_phases(module, phases, explain=context.wants_reasons(self.NAME))
+        context.record(self.NAME, stats)

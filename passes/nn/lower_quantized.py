@@ -222,24 +222,9 @@ class ProductOfImages(Pattern[Conv]):
         rewriter.replace(op, _Units(rewriter).product(product_of(rewriter, op), 1.0))
 
 
-class DequantizedConstant(Pattern[Dequantize]):
-    """A constant that floats are computed with.
-
-        %0 = "nn.dequantize"(%c, %scale)
-    ->
-        %0 = "nn.const"() {value = …}
-    """
-
-    def rewrite(self, op: Dequantize, rewriter: Rewriter) -> None:
-        x, scale = (array_of(rewriter, v, "an operand") for v in (op.x, op.scale))
-        zero = op.zero_point
-        zeros = None if zero is None else array_of(rewriter, zero, "the zero point")
-        rewriter.replace(op, constant(rewriter, op.reference(x, scale, zeros)))
-
-
 @dataclass(frozen=True)
 class LowerQuantized(PatternPass):
-    """Compute on integers between dequantization and quantization; what is left of dequantized constants is floats."""
+    """Compute on integers between dequantization and quantization."""
 
     NAME: ClassVar[str] = "nn-lower-quantized"
     PATTERNS: ClassVar = (
@@ -247,12 +232,11 @@ class LowerQuantized(PatternPass):
         ProductWithBias,
         ProductOfMatrices,
         ProductOfImages,
-        DequantizedConstant,
     )
 
     def run(self, module: Module, context: PassContext) -> None:
-        """Expressions up to their quantization first, then products without, then constants that are left."""
+        """Expressions up to their quantization first, then products without."""
         patterns = self.patterns(context)
-        phases = (patterns[:1], patterns[1:4], patterns[4:])
+        phases = (patterns[:1], patterns[1:])
         stats = apply_phases(module, phases, explain=context.wants_reasons(self.NAME))
         context.record(self.NAME, stats)

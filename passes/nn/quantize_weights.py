@@ -80,7 +80,9 @@ class QuantizeWeights(Pass):
         if self.bits not in (0, *BITS.values()):
             raise CompileError("XC3003", f"weights have 4 or 8 bits, not {self.bits}")
         if not LEAST_BLOCK <= self.block <= MOST_BLOCK or self.block & (self.block - 1):
-            raise CompileError("XC3003", f"a block of {self.block} is no power of two from 16 to 256")
+            raise CompileError(
+                "XC3003", f"a block of {self.block} is no power of two from 16 to 256"
+            )
         if self.scale not in _SCALES:
             raise CompileError("XC3003", f"scales are f32 or f16, not {self.scale}")
 

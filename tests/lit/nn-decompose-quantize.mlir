@@ -60,3 +60,18 @@ module @other_ops_stay {
     return %0 : tensor<?x4x3xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @a_constant_for_floats_is_one_of_floats
+// CHECK: dense<[5.000000e-01, 1.000000e+00]>
+// CHECK: "nn.mul"(%arg0,
+module @a_constant_for_floats_is_one_of_floats {
+  func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+    %s = "nn.const"() {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+    %c = "nn.const"() {value = dense<[1, 2]> : tensor<2xi8>} : () -> tensor<2xi8>
+    %0 = "nn.dequantize"(%c, %s) {to = "f32"} : (tensor<2xi8>, tensor<f32>) -> tensor<2xf32>
+    %1 = "nn.mul"(%a, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }
+}

@@ -1,0 +1,45 @@
+// RUN: opt --passes=nn-quantize-weights{bits=4} --explain=nn-quantize-weights %s | filecheck %s
+// RUN: opt --passes='nn-quantize-weights{bits=4 zero-points=true scale=f16}' %s | filecheck %s --check-prefix=ZERO
+// RUN: opt --passes=nn-quantize-weights{bits=8} --explain=nn-quantize-weights %s | filecheck %s --check-prefix=EIGHT
+
+// CHECK-LABEL: module @a_matrix
+// CHECK: value = dense<{{.*}}> : tensor<4x2xi4>
+// CHECK: "nn.dequantize"({{.*}}) {axis = 0 : i64, block = 32 : i64, to = "f32"} : (tensor<4x2xi4>, tensor<1x2xf32>)
+// CHECK-NEXT: "nn.matmul"(%arg0,
+// CHECK: // QuantizedWeights fired at node
+// ZERO-LABEL: module @a_matrix
+// ZERO: "nn.dequantize"({{.*}}) {axis = 0 : i64, block = 32 : i64, to = "f32"} : (tensor<4x2xui4>, tensor<1x2xf16>, tensor<1x2xui4>)
+// EIGHT-LABEL: module @a_matrix
+// EIGHT: "nn.dequantize"({{.*}}) {{.*}}to = "f32"} : (tensor<4x2xi8>, tensor<2xf32>)
+module @a_matrix {
+  func.func @main(%x: tensor<?x4xf32>) -> tensor<?x2xf32> {
+    %w = "nn.const"() {value = dense<[[1.0, 2.0], [3.0, -4.0], [5.0, 6.0], [7.0, -8.0]]> : tensor<4x2xf32>} : () -> tensor<4x2xf32>
+    %0 = "nn.matmul"(%x, %w) : (tensor<?x4xf32>, tensor<4x2xf32>) -> tensor<?x2xf32> loc("node")
+    return %0 : tensor<?x2xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @a_table_has_rows_of_8_bits
+// CHECK: %[[T:.*]] = "nn.dequantize"({{.*}}) {axis = 0 : i64, {{.*}}to = "f32"} : (tensor<2x16xi8>, tensor<2xf32>)
+// CHECK-NEXT: "nn.gather"(%[[T]], %arg0)
+module @a_table_has_rows_of_8_bits {
+  func.func @main(%i: tensor<?xi64>) -> tensor<?x16xf32> {
+    %w = "nn.const"() {value = dense<1.0> : tensor<2x16xf32>} : () -> tensor<2x16xf32>
+    %0 = "nn.gather"(%w, %i) {axis = 0 : i64} : (tensor<2x16xf32>, tensor<?xi64>) -> tensor<?x16xf32>
+    return %0 : tensor<?x16xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @weights_that_are_data_stay
+// CHECK-NOT: "nn.dequantize"
+// CHECK: // KeptInFloat missed node: its weights are no finite float32 matrix that is known
+module @weights_that_are_data_stay {
+  func.func @main(%x: tensor<?x4xf32>, %w: tensor<4x2xf32>) -> tensor<?x2xf32> {
+    %0 = "nn.matmul"(%x, %w) : (tensor<?x4xf32>, tensor<4x2xf32>) -> tensor<?x2xf32> loc("node")
+    return %0 : tensor<?x2xf32>
+  }
+}
