@@ -5,7 +5,8 @@
 Sets are made by the generators in `bench/sets`, seeds included. Each model is calibrated on samples that no score looks
 at. Where a set names an accuracy budget, the search looks at one part and what is printed is the score on the other.
 A line of the record has the scores of the float model and of each int8 model, and which share of the operations of
-products is of integers; a name is that of an observer, or "budget". The exit status is 1 when a bar is missed.
+products is of integers; a name is that of an observer, "smoothed" or "budget". The exit status is 1 when a bar is
+missed.
 """
 
 import argparse
@@ -33,6 +34,7 @@ class Case:
         observers: each makes an int8 model.
         most_lost: points of the first score that each of them may lose; None where the loss is only told.
         least: lower bounds of other scores.
+        smooth: makes a further model with the last observer, smoothed by so much.
         budget: points that a further model, whose products stay in float as far as that needs, may lose.
         least_integer: the share of operations that this model must have in integers.
     """
@@ -41,6 +43,7 @@ class Case:
     observers: tuple[str, ...] = ("mse",)
     most_lost: float | None = None
     least: tuple[tuple[str, float], ...] = ()
+    smooth: float | None = None
     budget: float | None = None
     least_integer: float = 0.0
 
@@ -51,7 +54,9 @@ CASES: Mapping[str, Case] = {
         lambda: digits28.task("separable"), ("entropy", "mse"), budget=1.0, least_integer=0.8
     ),
     "ocr-lines": Case(lines.task, most_lost=1.0),
-    "sentence-pairs": Case(sentences.task, most_lost=1.0, least=(("mean cosine", 0.99),)),
+    "sentence-pairs": Case(
+        sentences.task, most_lost=1.0, least=(("mean cosine", 0.99),), smooth=0.5
+    ),
     "orientation-pages": Case(pages.task, budget=1.0, least_integer=0.8),
 }
 
@@ -62,7 +67,7 @@ class Row:
 
     Attributes:
         set: the set's name.
-        model: "float", an observer, or "budget".
+        model: "float", an observer, "smoothed", or "budget".
         inputs: how many inputs the scores are of.
         scores: by name.
         integer: the share of the operations of products that is of integers.
@@ -116,6 +121,10 @@ def measure(name: str, tell: Callable[[Row], None] = lambda row: None) -> list[R
     tables = {observer: calibrator.table(observer) for observer in case.observers}
     for observer, table in tables.items():
         add(observer, lambda table=table: _int8(task, table))
+    if case.smooth is not None:
+        smoothed = xcompile.Calibrator(task.model, smooth=calibrator.smoothing(case.smooth))
+        smoothed.observe_all(task.calibration())
+        add("smoothed", lambda: _int8(task, smoothed.table(case.observers[-1])))
     if case.budget is not None:
         budget: dict[str, Any] = {"accuracy_budget": case.budget, "metric": task.choosing}
         add("budget", lambda: _int8(task, tables[case.observers[-1]], **budget))

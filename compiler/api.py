@@ -64,6 +64,7 @@ def compile(
     metric: Metric | None = None,
     equalize: bool = False,
     smooth: float | None = None,
+    rounding: str = "nearest",
 ) -> CompiledModel:
     """Compile a model.
 
@@ -103,6 +104,8 @@ def compile(
             models with depthwise convolutions most.
         smooth: with `calibrate`: which part of the spread of channels in front of matrix products goes to the weights,
             from 0 to 1 (0.5 is usual); it helps transformers most. Samples are run twice.
+        rounding: with `calibrate`: "nearest", or "adaround": weights are rounded up or down as the inputs of each
+            product need it.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -131,6 +134,7 @@ def compile(
             overridable=request.overridable,
             equalize=equalize,
             smooth=smooth,
+            rounding=rounding,
         )
     if accuracy_budget is not None or metric is not None:
         report = budget_report(model, request, accuracy_budget, metric, most, progress, pool)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xcompile.compiler.calibration.rounding import Rounding, check_rounding
 from xcompile.compiler.driver import compile_module
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
@@ -109,6 +110,7 @@ class Calibrator:
         equalize: scale channels between convolutions first, so that their ranges are alike; it helps models with
             depthwise convolutions most.
         smooth: what `smoothing` of a calibrator of the same model gave: channels are divided by that first.
+        rounding: "nearest", or "adaround": keep some inputs of products, so that tables round weights by them.
 
     Raises:
         CompileError: the model cannot be compiled, or has nothing that could be quantized (XC6009).
@@ -129,7 +131,9 @@ class Calibrator:
         overridable: Sequence[str] = (),
         equalize: bool = False,
         smooth: Exponents | None = None,
+        rounding: str = "nearest",
     ) -> None:
+        check_rounding(rounding)
         given = Options(options)
         target = host_target()
         module = import_onnx(model, overridable=overridable)
@@ -139,11 +143,11 @@ class Calibrator:
         with module.context, ir.Location.unknown():
             shapes = module.input_shapes()
             plan = plan_float_model(module)
-            if self._smooth:
-                smooth_activations(module, self._smooth)
-                plan = plan_quantization(module)
+            smooth_activations(module, self._smooth)
             if equalize:
                 equalize_channels(module)
+            if self._smooth or equalize:
+                plan = plan_quantization(module)
             firsts = {str(shape[0]) if shape else "" for shape in shapes}
             self._batched = len(firsts) == 1 and not any(t.isdigit() or not t for t in firsts)
             if not plan.tensors:
@@ -154,6 +158,7 @@ class Calibrator:
                 for name, value in plan.tensors.items()
                 if (products := smoothed_products(value))
             }
+            self._rounding = Rounding(plan) if rounding == "adaround" else None
             expose(module, plan.tensors)
         request = Request(target, pipeline="@finish,@kernels", options=given)
         artifact = compile_module(module, request, progress, pool)
@@ -183,6 +188,8 @@ class Calibrator:
                     )  # fmt: skip
             for name, array in results.items():
                 self._tensors[name].add(array)
+            if self._rounding is not None:
+                self._rounding.sketch.add(sample, results)
             self.samples += 1
         self.calls += 1
 
@@ -208,6 +215,8 @@ class Calibrator:
             tensor.histogram.merge(theirs.histogram)
             tensor.sums.merge(theirs.sums)
             tensor.peaks.merge(theirs.peaks)
+        if self._rounding is not None and other._rounding is not None:
+            self._rounding.sketch.merge(other._rounding.sketch)
         self.samples += other.samples
         self.calls += other.calls
 
@@ -237,6 +246,7 @@ class Calibrator:
             tuple(keep_float),
             self._equalized,
             self._smooth,
+            {} if self._rounding is None else self._rounding.rounded(tensors),
         )
 
     def smoothing(self, alpha: float = 0.5) -> dict[str, tuple[int, ...]]:
@@ -276,11 +286,15 @@ class Calibrator:
             arrays[f"{place}.peaks"] = tensor.peaks.values
             for part, array in tensor.histogram.state().items():
                 arrays[f"{place}.{part}"] = array
+        if self._rounding is not None:
+            kept = self._rounding.sketch.state()
+            arrays |= {f"sketch.{part}": array for part, array in kept.items()}
         head = {
             "version": _STATE_VERSION,
             "digest": self.digest,
             "equalized": self._equalized,
             "smooth": self._smooth,
+            "rounding": self._rounding is not None,
             "samples": self.samples,
             "calls": self.calls,
             "sums": sums,
@@ -305,6 +319,8 @@ class Calibrator:
                     raise ValueError("its channels were equalized, or these are")
                 if head["smooth"] != {name: list(p) for name, p in self._smooth.items()}:
                     raise ValueError("its channels were smoothed in another way")
+                if head["rounding"] != (self._rounding is not None):
+                    raise ValueError("it keeps inputs of products, or these are to be kept")
                 self._require(head["digest"], str(path))
                 found = [
                     (
@@ -317,6 +333,9 @@ class Calibrator:
                     for i, name in enumerate(self._tensors)
                 ]
                 samples, calls = int(head["samples"]), int(head["calls"])
+                if self._rounding is not None:
+                    parts = [p for p in stored.files if p.startswith("sketch.")]
+                    self._rounding.sketch.restore({p[7:]: stored[p] for p in parts})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CompileError(
                 "XC6009", f"the calibration state {path} cannot be read: {error}"

@@ -34,6 +34,7 @@ def calibrate_model(
     overridable: Sequence[str] = (),
     equalize: bool = False,
     smooth: float | None = None,
+    rounding: str = "nearest",
 ) -> CalibrationTable:
     """Run a model on samples and choose the ranges of its tensors.
 
@@ -52,6 +53,7 @@ def calibrate_model(
         equalize: see `Calibrator`.
         smooth: how much of the spread of channels in front of matrix products goes to the weights, from 0 to 1; see
             `Calibrator.smoothing`. Samples are run twice then.
+        rounding: see `Calibrator`.
 
     Raises:
         CompileError: the model cannot be compiled, or the samples cannot be used (XC6009).
@@ -64,7 +66,7 @@ def calibrate_model(
             help="give a list, a path, or the function that gives them",
         )  # fmt: skip
 
-    def observed(factors: Exponents | None, kept: Path | None) -> Calibrator:
+    def observed(factors: Exponents | None, kept: Path | None, rounds: str) -> Calibrator:
         calibrator = Calibrator(
             model,
             threads=threads,
@@ -74,19 +76,20 @@ def calibrate_model(
             overridable=overridable,
             equalize=equalize,
             smooth=factors,
+            rounding=rounds,
         )
         samples = open_samples(source, calibrator.inputs, spec)
         _observe(calibrator, samples, kept, progress)
         return calibrator
 
     if smooth is None:
-        made, states = observed(None, state), [state]
+        made, states = observed(None, state, rounding), [state]
     else:
         first = None if state is None else state.with_name(f"{state.name}.smooth")
-        before = observed(None, first)
+        before = observed(None, first, "nearest")
         if first is not None:
             before.save(first)
-        made, states = observed(before.smoothing(smooth), state), [state, first]
+        made, states = observed(before.smoothing(smooth), state, rounding), [state, first]
     table = made.table(observer, keep_float=keep_float)
     for path in states:
         if path is not None:

@@ -100,7 +100,8 @@ class SwitchedModel:
             known = [p for p in found.products if names[p.x] in table.tensors]
             self.products = [product.name for product in known]
             self._operations = [_operations(product) for product in known]
-            _insert_switches(module, known, [table.tensors[names[p.x]] for p in known])
+            writer = QuantizedWeights(module, rounded=table.rounded)
+            _insert_switches(writer, known, [table.tensors[names[p.x]] for p in known])
         self._compile = lambda: compile_module(
             module,
             Request(target, pipeline="@finish,@kernels", options=options or Options()),
@@ -159,10 +160,10 @@ def _operations(product: Product) -> int:
 
 
 def _insert_switches(
-    module: Module, products: Sequence[Product], ranges: Sequence[Observed]
+    writer: QuantizedWeights, products: Sequence[Product], ranges: Sequence[Observed]
 ) -> None:
     """Put the integer form beside each product, and a choice behind both; in the module's context."""
-    switch, writer = _add_switch(module), QuantizedWeights(module)
+    switch = _add_switch(writer.module)
     for place, (product, seen) in enumerate(zip(products, ranges, strict=True)):
         op = product.op
         with ir.InsertionPoint.after(op.operation), op.location:

@@ -77,6 +77,13 @@ def compile_command(
             help="With --calibrate: move that part (0 to 1) of the spread of channels into the weights of products.",
         ),
     ] = None,
+    rounding: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="With --calibrate: nearest, or adaround: round weights as the inputs of each product need it.",
+        ),
+    ] = "nearest",
     precision: options.Precision = None,
     keep_float: options.KeepFloat = None,
     accuracy_budget: Annotated[
@@ -128,6 +135,7 @@ def compile_command(
             preprocess=preprocess,
             equalize=equalize,
             smooth=smooth,
+            rounding=rounding,
         )
     if accuracy_budget is not None or metric:
         compilation = within_budget(compilation, model, accuracy_budget, metric, budget_report)

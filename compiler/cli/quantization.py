@@ -22,6 +22,7 @@ def calibrated(
     preprocess: str,
     equalize: bool,
     smooth: float | None,
+    rounding: str,
 ) -> Compilation:
     """The compilation with the calibration table of these samples, which is written where one is named.
 
@@ -51,6 +52,7 @@ def calibrated(
             overridable=compilation.overridable,
             equalize=equalize,
             smooth=smooth,
+            rounding=rounding,
         )
     if path is not None:
         made.save(path)

@@ -41,6 +41,7 @@ class CalibrationTable:
         keep_float: globs of nodes that stay in floating point.
         equalized: whether channels between convolutions were equalized first.
         smooth: for tensors by name, the base-2 logarithms of what their channels are divided by first (`smooth.py`).
+        rounded: for products by the tensors that they give, which weights are not the nearest integer (`rounding.py`).
     """
 
     model: str
@@ -51,6 +52,7 @@ class CalibrationTable:
     keep_float: tuple[str, ...] = ()
     equalized: bool = False
     smooth: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    rounded: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_text(self) -> str:
         """The table as JSON, a line a tensor; `from_text` reads it."""
@@ -66,6 +68,8 @@ class CalibrationTable:
         }
         if self.smooth:
             head["smooth"] = {name: list(powers) for name, powers in self.smooth.items()}
+        if self.rounded:
+            head["rounded"] = dict(self.rounded)
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
         tensors = [f"    {json.dumps(n)}: {_text_of(seen)}" for n, seen in self.tensors.items()]
         body = ",\n".join(tensors)
@@ -95,6 +99,7 @@ class CalibrationTable:
                 keep_float=tuple(_string(glob) for glob in fields["keep_float"]),
                 equalized=fields.get("equalized", False) is True,
                 smooth={_string(n): _powers(n, p) for n, p in fields.get("smooth", {}).items()},
+                rounded={_string(n): _string(t) for n, t in fields.get("rounded", {}).items()},
             )
         except KeyError as error:
             raise CompileError("XC6009", f"{source} cannot be used: {error} is missing") from error

@@ -86,7 +86,10 @@ class _Insertion:
         correct: bool,
     ) -> None:
         self._module, self._plan, self._table = module, plan, table
-        self._writer, self._correct = QuantizedWeights(module, refine, correct), correct
+        self._writer, self._correct = (
+            QuantizedWeights(module, refine, correct, table.rounded),
+            correct,
+        )
         self._names = {value: name for name, value in plan.tensors.items()}
         self._stats = RewriteStats()
 

@@ -1,5 +1,6 @@
 """Products of dequantized integers: what quantization after training puts in the place of a float product."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,8 +9,10 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.quantize.plan import Product
+from xcompile.compiler.quantize.rounding import other_side, unpacked_flips
 from xcompile.compiler.quantize.table import Observed
 from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
+from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.matmul import MatMul
@@ -24,12 +27,14 @@ class QuantizedWeights:
         module: that gets them.
         refine: fit the scales of weights by least squares.
         correct: let biases make up for the mean error of the weights.
+        rounded: of the calibration table; for refined scales.
         made: the operations that were written.
     """
 
     module: Module
     refine: bool = True
     correct: bool = True
+    rounded: Mapping[str, str] = field(default_factory=dict[str, str])
     made: list[ir.Operation] = field(default_factory=list[ir.Operation])
 
     def constant(self, array: np.ndarray) -> Value:
@@ -81,8 +86,24 @@ class QuantizedWeights:
         return made
 
     def weights(self, product: Product) -> tuple[np.ndarray, np.ndarray]:
-        """The integers and scales of a product's weights."""
-        return quantize_weights(product.weights, refine=self.refine)
+        """The integers and scales of a product's weights.
+
+        Raises:
+            CompileError: XC6009, the table rounds weights of another number.
+        """
+        integers, scales = quantize_weights(product.weights, refine=self.refine)
+        packed = self.rounded.get(product.name) if self.refine else None
+        if packed is None:
+            return integers, scales
+        try:
+            flips = unpacked_flips(packed, integers.size).reshape(len(integers), -1)
+        except ValueError as error:
+            raise CompileError(
+                "XC6009", f"the table cannot round the weights of '{product.name}': {error}"
+            ) from error
+        rows, nearest = (array.reshape(len(integers), -1) for array in (product.weights, integers))
+        chosen = np.where(flips, other_side(rows, nearest, scales), nearest)
+        return chosen.reshape(integers.shape), scales
 
     def _dequantized(self, integers: np.ndarray, scales: np.ndarray, axis: int) -> Value:
         made = Dequantize.create(
