@@ -6,6 +6,7 @@ from pathlib import Path
 
 from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.codegen.loader import LoadedObjects
+from xcompile.compiler.codegen.program.launch_table import LaunchTable
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime import native_library
@@ -89,7 +90,14 @@ class Artifact:
             self.manifest,
             self.weights,
             architecture=self.architecture,
+            launches=self.launch_table.to_bytes(),
         )
+
+    @property
+    def launch_table(self) -> LaunchTable:
+        """What the launches of a run are."""
+        families = {symbol: facts.family for symbol, facts in self.kernels.items()}
+        return LaunchTable.of(self.program, families)
 
     def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
         """Load the model into this process.

@@ -1,7 +1,8 @@
 """What a compiled model spends its time on: `xcompile profile`.
 
-The model runs as it always does. It is only loaded with another `xc_parallel_for`, which notes when each part of each
-launch begins and ends (`runtime/profile.py`); a model that is not profiled carries nothing for it. FLOPs count a
+The model runs as it always does. Only its runs are told of another function that makes launches, which notes when each
+part of each begins and ends (`runtime/profile.py`). A saved library has a section that says what its launches are,
+which is not loaded when it runs. FLOPs count a
 multiplication and an addition as two; bytes are those of operands and results, once.
 """
 
@@ -17,13 +18,15 @@ import numpy as np
 
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.artifact import Artifact
-from xcompile.compiler.codegen.program.program import Launch
+from xcompile.compiler.codegen.program.launch_table import LaunchTable
 from xcompile.compiler.peak import Peak, measure_peak
 from xcompile.compiler.support.dims import Dim, evaluate
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.host import host_target
 from xcompile.runtime import native_library
+from xcompile.runtime.elf_image import all_symbols
 from xcompile.runtime.executable import Executable
+from xcompile.runtime.library import load
 from xcompile.runtime.profile import record
 
 if TYPE_CHECKING:
@@ -194,11 +197,44 @@ def profile(
         CompileError: the model cannot be compiled for this machine.
         RuntimeModelError: it does not take the inputs.
     """
-    if type(repeats) is not int or repeats < 1:
-        raise CompileError("XC6005", f"repeats is {repeats!r}; a positive integer is expected")
+    _check_repeats(repeats)
     compiled = compile_model(model, **arguments)
     threads = compiled.executable.threads
     return measure(compiled.artifact, inputs, threads=threads, repeats=repeats)
+
+
+def profile_library(
+    library: str | PathLike[str],
+    inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    threads: int | None = None,
+    repeats: int = 9,
+) -> Profile:
+    """Load a compiled library, run it, and say how long each launch takes.
+
+    Args:
+        library: what `CompiledModel.save` wrote.
+        inputs: arrays by name or in order.
+        threads: the most parts of a launch; as many as the process may use by default.
+        repeats: how many runs are measured, after one that is not.
+
+    Raises:
+        CompileError: XC7002 when the library does not say what its launches are.
+        RuntimeModelError: it cannot be loaded, or does not take the inputs.
+    """
+    _check_repeats(repeats)
+    data = Path(library).read_bytes()
+    table = LaunchTable.from_library(memoryview(data))
+    executable = load(data, threads=threads, observed=True)
+    places = all_symbols(memoryview(data))
+    base = executable.entry.run - places[f"{executable.manifest.prefix}_run"].address
+    symbols = {base + places[f"{symbol}_task"].address: symbol for symbol in table.symbols}
+    return _measured(executable, table, symbols, inputs, repeats)
+
+
+def _check_repeats(repeats: int) -> None:
+    if type(repeats) is not int or repeats < 1:
+        raise CompileError("XC6005", f"repeats is {repeats!r}; a positive integer is expected")
 
 
 def measure(
@@ -216,43 +252,58 @@ def measure(
         threads: the most parts of a launch.
         repeats: how many runs are measured; medians count.
     """
-    steps = artifact.program.launches
-    tasks = [f"{symbol}_task" for symbol in dict.fromkeys(step.symbol for step in steps)]
-    entry, code = artifact.link(native_library.profiled_symbols(), tasks)
+    table = artifact.launch_table
+    tasks = [f"{symbol}_task" for symbol in table.symbols]
+    entry, code = artifact.link(native_library.symbols(), tasks)
     symbols = {code.address(task): task.removesuffix("_task") for task in tasks}
-    executable = Executable(entry, artifact.manifest, artifact.weights, threads=threads)
+    executable = Executable(
+        entry, artifact.manifest, artifact.weights, threads=threads, observed=True
+    )
+    return _measured(executable, table, symbols, inputs, repeats)
+
+
+def _measured(
+    executable: Executable,
+    table: LaunchTable,
+    symbols: Mapping[int, str],
+    inputs: Mapping[str, Any] | Sequence[Any],
+    repeats: int,
+) -> Profile:
+    """Run an observed model some times; `symbols` says the kernel of each task's address."""
+    launches, threads = table.launches, executable.threads
+    names = [launch.symbol for launch in launches]
     executable.run(inputs)
-    runs = [_Run(record(lambda: executable.run(inputs)), symbols, steps) for _ in range(repeats)]
-    sizes = _sizes(artifact, inputs)
+    runs = [_Run(record(lambda: executable.run(inputs)), symbols, names) for _ in range(repeats)]
+    sizes = table.sizes(_shapes(executable, inputs))
     rows = [
         Row(
-            step.node,
-            artifact.kernels[step.symbol].family,
-            step.symbol,
+            launch.node,
+            launch.family,
+            launch.symbol,
             statistics.median(run.seconds(number, threads) for run in runs),
             len(runs[-1].launches[number]),
-            _size(step.flops, sizes),
-            _size(step.bytes, sizes),
+            _size(launch.flops, sizes),
+            _size(launch.bytes, sizes),
         )
-        for number, step in enumerate(steps)
+        for number, launch in enumerate(launches)
     ]
     return Profile(tuple(rows), tuple(runs[-1].spans()), threads)
 
 
 class _Run:
-    """The events of one run by the steps of the program.
+    """The events of one run by the launches of the program, whose kernels are `names`.
 
     Attributes:
-        launches: for each step, the numbers of its launches.
+        launches: for each of them, the numbers of the events.
     """
 
     def __init__(
-        self, events: np.ndarray, symbols: Mapping[int, str], steps: Sequence[Launch]
+        self, events: np.ndarray, symbols: Mapping[int, str], names: Sequence[str]
     ) -> None:
         self._whole = np.sort(events[events["part"] == _WHOLE], order="launch")
         self._parts = np.sort(events[events["part"] != _WHOLE], order="start")
-        self.launches: list[list[int]] = [[] for _ in steps]
-        names, position = [step.symbol for step in steps], 0
+        self.launches: list[list[int]] = [[] for _ in names]
+        position = 0
         for event in self._whole:
             name = symbols[int(event["task"])]
             # a launch that comes before the last one in the text is that of a loop's next iteration
@@ -281,10 +332,12 @@ class _Run:
         ]  # fmt: skip
 
 
-def _sizes(artifact: Artifact, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, int]:
-    names = [spec.name for spec in artifact.manifest.inputs]
+def _shapes(
+    executable: Executable, inputs: Mapping[str, Any] | Sequence[Any]
+) -> list[tuple[int, ...]]:
+    names = [spec.name for spec in executable.inputs]
     arrays = [inputs[n] for n in names] if isinstance(inputs, Mapping) else inputs
-    return artifact.program.bindings([np.shape(x) for x in arrays])
+    return [np.shape(x) for x in arrays]
 
 
 def _size(dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -94,15 +94,20 @@ class Launch(Op):
 
 @kernel.op("view")
 class View(Op):
-    """The same bytes with another shape (and the same layout): no code, no memory.
+    """The same bytes with another shape (and the same layout), or a run of them: no code, no memory.
 
     Attributes:
         shape: the shape, as Dims of the program.
+        start: of a part of an axis before which no axis is longer than 1, the first of its places there, as a Dim;
+            "" for the whole.
+        axis: that axis.
     """
 
     x: Operand
     y: Result
     shape: str
+    start: str = ""
+    axis: int = 0
 
 
 @kernel.op("dims")

@@ -75,9 +75,7 @@ class KernelInterpreter:
             results = self.launch(op, [known[v] for v in op.inputs])
             known.update(zip(op.results, results, strict=True))
         elif isinstance(op, View):
-            known[op.y] = known[op.x].reshape(
-                [dims.evaluate(d, self.sizes) for d in parse_shape(op.shape)]
-            )
+            known[op.y] = self._viewed(op, known[op.x])
         elif isinstance(op, Const):
             known[op.y] = op.array(self.module.weights)
         elif isinstance(op, ControlOp):
@@ -93,6 +91,13 @@ class KernelInterpreter:
                 raise CompileError("XC2011", op.text)
         else:
             raise CompileError("XC2011", f"{operation.name} is not of the kernel level")
+
+    def _viewed(self, op: View, x: np.ndarray) -> np.ndarray:
+        shape = [dims.evaluate(d, self.sizes) for d in parse_shape(op.shape)]
+        if op.start:
+            first = dims.evaluate(dims.parse(op.start), self.sizes)
+            x = np.take(x, range(first, first + shape[op.axis]), op.axis)
+        return x.reshape(shape)
 
     def _control(self, op: ControlOp, known: MutableMapping[Value, np.ndarray]) -> None:
         def run_block(block: ir.Block, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:

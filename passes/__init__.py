@@ -19,6 +19,7 @@ PASSES = {
     "nn-decompose-lp-norm": "xcompile.passes.nn.decompose_lp_norm:DecomposeLpNorm",
     "nn-decompose-lrn": "xcompile.passes.nn.decompose_lrn:DecomposeLrn",
     "nn-decompose-mean-variance-norm": "xcompile.passes.nn.decompose_mean_variance_norm:DecomposeMeanVarianceNorm",
+    "nn-decompose-split": "xcompile.passes.nn.decompose_split:DecomposeSplit",
     "nn-decompose-quantize": "xcompile.passes.nn.decompose_quantize:DecomposeQuantize",
     "nn-expand-zero-points": "xcompile.passes.nn.expand_zero_points:ExpandZeroPoints",
     "nn-fold-batch-norm": "xcompile.passes.nn.fold_batch_norm:FoldBatchNorm",

@@ -39,6 +39,7 @@ class Context(ctypes.Structure):
         ("pool", ctypes.c_void_p),
         ("threads", ctypes.c_int64),
         ("heap", ctypes.c_void_p),
+        ("launch", ctypes.c_void_p),
     )
 
 

@@ -18,7 +18,7 @@ SHARED_OBJECT: Final = 3
 _HEADER: Final = "<16sHHIQQQIHHHHHH"
 _SECTION: Final = "<IIQQQQIIQQ"
 _SYMBOL: Final = "<IBBHQQ"
-_DYNSYM, _NOBITS = 11, 8
+_SYMTAB, _DYNSYM, _NOBITS = 2, 11, 8
 _MAX_SYMBOLS = 1 << 16
 _MAX_NAME = 256
 
@@ -35,12 +35,13 @@ class Section:
 
 
 @dataclass(frozen=True)
-class DynamicSymbol:
-    """An entry of the dynamic symbol table: what a library offers (defined) or asks for."""
+class ElfSymbol:
+    """An entry of a symbol table. A dynamic one is what a library offers (defined) or asks for."""
 
     name: str
     defined: bool
     size: int
+    address: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class ElfImage:
     kind: int
     machine: int
     sections: dict[str, Section]
-    symbols: dict[str, DynamicSymbol]
+    symbols: dict[str, ElfSymbol]
 
 
 def read_elf(data: memoryview) -> ElfImage:
@@ -66,6 +67,22 @@ def read_elf(data: memoryview) -> ElfImage:
     Raises:
         RuntimeModelError: XC7002, the bytes are not such a file or contradict themselves.
     """
+    kind, machine, listed = _sections(data)
+    by_name = {section.name: section for section in reversed(listed)}
+    return ElfImage(kind, machine, by_name, _symbols(data, listed, _DYNSYM))
+
+
+def all_symbols(data: memoryview) -> dict[str, ElfSymbol]:
+    """The symbols by name, those that a library does not offer included, with their addresses in it.
+
+    Raises:
+        RuntimeModelError: as `read_elf`.
+    """
+    return _symbols(data, _sections(data)[2], _SYMTAB)
+
+
+def _sections(data: memoryview) -> tuple[int, int, list[Section]]:
+    """Type, machine and sections of an ELF file."""
     if len(data) < struct.calcsize(_HEADER) or bytes(data[:4]) != b"\x7fELF":
         raise _refuse("it is not an ELF file")
     fields = struct.unpack_from(_HEADER, data)
@@ -82,8 +99,7 @@ def read_elf(data: memoryview) -> ElfImage:
     for section in listed:
         if section.kind != _NOBITS:
             _part(data, section.offset, section.size)
-    by_name = {section.name: section for section in reversed(listed)}
-    return ElfImage(kind, machine, by_name, _symbols(data, listed))
+    return kind, machine, listed
 
 
 def section_bytes(data: memoryview, section: Section) -> memoryview:
@@ -91,10 +107,10 @@ def section_bytes(data: memoryview, section: Section) -> memoryview:
     return _part(data, section.offset, section.size)
 
 
-def _symbols(data: memoryview, sections: list[Section]) -> dict[str, DynamicSymbol]:
-    found: dict[str, DynamicSymbol] = {}
+def _symbols(data: memoryview, sections: list[Section], kind: int) -> dict[str, ElfSymbol]:
+    found: dict[str, ElfSymbol] = {}
     for section in sections:
-        if section.kind != _DYNSYM:
+        if section.kind != kind:
             continue
         rows = section_bytes(data, section)
         row_bytes = struct.calcsize(_SYMBOL)
@@ -103,9 +119,9 @@ def _symbols(data: memoryview, sections: list[Section]) -> dict[str, DynamicSymb
         if section.link >= len(sections):
             raise _refuse("its symbol table has no names")
         names = section_bytes(data, sections[section.link])
-        for name_at, _, _, home, _, size in struct.iter_unpack(_SYMBOL, rows):
+        for name_at, _, _, home, address, size in struct.iter_unpack(_SYMBOL, rows):
             name = _name(names, name_at)
-            found[name] = DynamicSymbol(name, home != 0, size)
+            found[name] = ElfSymbol(name, home != 0, size, address)
     found.pop("", None)
     return found
 

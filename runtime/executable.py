@@ -106,6 +106,7 @@ class Executable:
             may use. The threads themselves are the pool's: asking for more does not make more.
         pool: the threads to run on; by default those that all models of this process share.
         poison: fill the working memory with 0xFF before each run, to find reads of unset memory.
+        observed: let `runtime.profile.record` see the launches.
 
     Raises:
         RuntimeModelError: the weights are not the manifest's, or the model's initialization failed.
@@ -120,6 +121,7 @@ class Executable:
         threads: int | None = None,
         pool: native_library.Pool | None = None,
         poison: bool = False,
+        observed: bool = False,
     ) -> None:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
             got = shorten(repr(threads))
@@ -128,10 +130,11 @@ class Executable:
             raise RuntimeModelError("XC5006", f"a Pool is expected, not {type(pool).__name__}")
         self.manifest = manifest
         self.threads = threads or native_library.default_threads()
-        self._entry = entry
+        self.entry = entry
         self._pool = pool
         self._pool_address = pool.address if pool else native_library.default_pool()
         self._poison = poison
+        self._launch = native_library.launch_recorder() if observed else None
         self._inputs = [Port("input", spec) for spec in manifest.inputs]
         self._outputs = [Port("output", spec) for spec in manifest.outputs]
         self._input_names = [spec.name for spec in manifest.inputs]
@@ -424,13 +427,14 @@ class Executable:
             prepared=self._prepared.address if self.manifest.prepared_bytes else None,
             pool=self._pool_address,
             threads=self.threads,
+            launch=self._launch,
         )
 
     def _initialize(self) -> None:
         scratch = AlignedMemory(self._scratch_bytes)
         context = self._context()
         context.scratch = scratch.address
-        status = InitFunction(self._entry.init)(ctypes.addressof(context))
+        status = InitFunction(self.entry.init)(ctypes.addressof(context))
         if status:
             raise RuntimeModelError("XC5006", f"initialization: {self._check_text(status)}")
 

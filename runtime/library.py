@@ -28,6 +28,7 @@ def load(
     threads: int | None = None,
     pool: native_library.Pool | None = None,
     poison: bool = False,
+    observed: bool = False,
 ) -> Executable:
     """Opens a compiled library.
 
@@ -39,6 +40,7 @@ def load(
         threads: see `Executable`.
         pool: see `Executable`.
         poison: see `Executable`.
+        observed: see `Executable`.
 
     Raises:
         RuntimeModelError: XC7002 when the file cannot be read, is no compiled model or was changed, XC7003 when
@@ -59,7 +61,9 @@ def load(
         keep_alive=library,
     )
     weights = library.address(f"{prefix}_weights")
-    model = Executable(entry, manifest, weights, threads=threads, pool=pool, poison=poison)
+    model = Executable(
+        entry, manifest, weights, threads=threads, pool=pool, poison=poison, observed=observed
+    )
     if manifest.prepared_bytes:  # what other weights were prepared from is not read again
         native_library.release_pages(weights, manifest.weights_bytes)
     return model

@@ -23,6 +23,8 @@ from xcompile.runtime.elf_image import ElfImage, read_elf, section_bytes
 from xcompile.runtime.errors import RuntimeModelError
 
 SECTION: Final = ".xcompile"
+LAUNCHES_SECTION: Final = ".xcompile_launches"
+"""The section, in the file only, in which a compiler says what the launches of a run are."""
 MANIFEST_AT: Final = 64
 ENTRY_POINTS: Final = ("manifest", "weights", "prepare", "run", "init")
 """What P_… of a library Python uses."""

@@ -42,9 +42,9 @@ def symbols() -> dict[str, int]:
     return {name: _address(getattr(library, name)) for name in _JIT_SYMBOLS}
 
 
-def profiled_symbols() -> dict[str, int]:
-    """As `symbols`, with launches that can be recorded."""
-    return symbols() | {"xc_parallel_for": _address(_library().xc_parallel_for_profiled)}
+def launch_recorder() -> int:
+    """The address of what makes launches that can be recorded; see `Context.launch`."""
+    return _address(_library().xc_profiled_launch)
 
 
 def record_launches(address: int | None, count: int) -> None:

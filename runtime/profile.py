@@ -26,7 +26,7 @@ def record(run: Callable[[], object], capacity: int = 1 << 16) -> NDArray[np.voi
     """The events of a call, in the order of their ends.
 
     Args:
-        run: runs a model that was linked with `native_library.profiled_symbols`; others are not seen.
+        run: runs an `Executable` that is `observed`; others are not seen.
         capacity: how many events there may be.
 
     Raises:

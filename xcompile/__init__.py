@@ -24,6 +24,7 @@ _EXPORTS = {
     "diff_precision": "xcompile.compiler.diff.api",
     "load": "xcompile.runtime.library",
     "profile": "xcompile.compiler.profile",
+    "profile_library": "xcompile.compiler.profile",
     "targets": "xcompile.compiler.target.registry",
 }
 """What the package offers, and where it is; modules are imported at the first use (a deployed model
@@ -45,6 +46,7 @@ __all__ = [
     "diff_precision",
     "load",
     "profile",
+    "profile_library",
     "targets",
     "zoo",
 ]
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from xcompile.compiler.calibration.calibrator import Calibrator
     from xcompile.compiler.diff.api import diff, diff_precision
     from xcompile.compiler.model import CompiledModel
-    from xcompile.compiler.profile import profile
+    from xcompile.compiler.profile import profile, profile_library
     from xcompile.compiler.quantize.table import CalibrationTable
     from xcompile.compiler.support.errors import CompileError
     from xcompile.compiler.target.registry import targets

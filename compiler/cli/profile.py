@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from xcompile.compiler.cli import options
-from xcompile.compiler.support.errors import CompileError
 
 
 def profile(
-    model: Annotated[Path, typer.Argument(help="An ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="An ONNX model or a compiled library.")],
     *,
     inputs: options.Inputs = None,
     trace: Annotated[
@@ -36,20 +35,20 @@ def profile(
     Inputs that are not given are random, and sizes that the model leaves open are 1.
     """
     from xcompile.compiler.cli.inputs import random_inputs, read_inputs
-    from xcompile.compiler.profile import measure, peak_here
+    from xcompile.compiler.profile import measure, peak_here, profile_library
 
-    if options.is_library(model):
-        raise CompileError("XC6006", "profile needs the ONNX model, not a library")
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
     )  # fmt: skip
-    compiled = compilation.compile(model)
-    executable = compiled.executable
-    arrays = random_inputs(
-        executable.manifest.required, read_inputs(inputs or (), executable.inputs)
-    )
-    found = measure(compiled.artifact, arrays, threads=executable.threads, repeats=repeats)
-    print(found.table(peak_here(executable.threads)))
+    compiled = None if options.is_library(model) else compilation.compile(model)
+    executable = compilation.open(model) if compiled is None else compiled.executable
+    given = read_inputs(inputs or (), executable.inputs)
+    arrays, most = random_inputs(executable.manifest.required, given), executable.threads
+    if compiled is None:
+        found = profile_library(model, arrays, threads=most, repeats=repeats)
+    else:
+        found = measure(compiled.artifact, arrays, threads=most, repeats=repeats)
+    print(found.table(peak_here(most)))
     if trace is not None:
         found.save_trace(trace)

@@ -40,6 +40,8 @@ def write_data_object(
     symbols: Sequence[DataSymbol],
     architecture: str,
     section: str = ".rodata.xcompile",
+    *,
+    loaded: bool = True,
 ) -> int:
     """Writes a relocatable object with one read-only section, aligned to 64 bytes.
 
@@ -50,6 +52,7 @@ def write_data_object(
         architecture: a key of `MACHINES`.
         section: the name of the section. On x86-64, a gigabyte of data and more becomes `.lrodata`, which
             linkers place where it does not come between parts of the code that must be near each other.
+        loaded: whether the data is in memory when the library is; otherwise it is only in the file.
 
     Returns:
         The bytes of data written.
@@ -59,7 +62,7 @@ def write_data_object(
     """
     target.write(bytes(DATA_ALIGNMENT))
     size = _copy(target, pieces)
-    large = architecture == "x86_64" and size >= _LARGE
+    large = loaded and architecture == "x86_64" and size >= _LARGE
     names = b"\0" + b"".join(symbol.name.encode("ascii") + b"\0" for symbol in symbols)
     table = _symbol_table(symbols, names)
     section_names = [
@@ -74,7 +77,7 @@ def write_data_object(
     names_at = table_at + len(table)
     texts_at = names_at + len(names)
     headers_at = _aligned(texts_at + len(section_texts), 8)
-    flags = _ALLOC | (_X86_64_LARGE if large else 0)
+    flags = (_ALLOC | (_X86_64_LARGE if large else 0)) if loaded else 0
     starts = [section_texts.index(b"\0" + name.encode() + b"\0") + 1 for name in section_names]
     headers = [  # name, type, flags, address, offset, size, link, info, alignment, entry size
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),

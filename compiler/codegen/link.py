@@ -50,6 +50,7 @@ def link_library(
     weights: Weights,
     *,
     architecture: str,
+    launches: bytes = b"",
     linker: Sequence[str] | None = None,
 ) -> None:
     """Links a model into the shared library `path`, which appears whole or not at all.
@@ -62,6 +63,7 @@ def link_library(
         manifest: what callers must know of the model.
         weights: the packed constants, `manifest.weights_bytes` long: a buffer or a file.
         architecture: "x86_64" or "aarch64".
+        launches: what the launches of a run are, for `xcompile profile`; no run loads it.
         linker: the command to use instead of the one that `find_linker` finds.
 
     Raises:
@@ -77,6 +79,7 @@ def link_library(
         with tempfile.TemporaryDirectory(prefix=".xcompile-link-", dir=path.parent) as folder:
             scratch = Path(folder)
             inputs = _write_inputs(scratch, objects, manifest, weights, architecture)
+            inputs.append(_write_launches(scratch, launches, architecture))
             shutil.copyfile(runtime, scratch / "runtime.o")
             link = [*command, *_for_driver(command, _options(manifest.prefix, architecture))]
             _run([*link, *inputs, "runtime.o", "-o", "out.so"], scratch)
@@ -160,6 +163,14 @@ def _write_inputs(
     script = f"{{ global: {' '.join(f'{name};' for name in exports)} local: *; }};\n"
     (folder / "exports").write_text(script, encoding="ascii")
     return [*names, "weights.o", "manifest.o"]
+
+
+def _write_launches(folder: Path, launches: bytes, architecture: str) -> str:
+    """Writes the section that says what the launches are."""
+    with (folder / "launches.o").open("wb") as target:
+        section = library_format.LAUNCHES_SECTION
+        write_data_object(target, [launches], [], architecture, section, loaded=False)
+    return "launches.o"
 
 
 def _write_stub(

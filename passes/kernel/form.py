@@ -6,7 +6,8 @@ traffic and recomputes next to nothing, or else starts a kernel of its own:
 - elementwise and data-movement ops join the kernel that reads them, when it reads each element once;
 - an anchor (convolution, contraction, pooling, …) joins the elementwise ops behind it: they become its epilogue;
 - what widens 8-bit integers to be read by another anchor's kernel is computed there, so that these bytes are in memory;
-- a view (reshape and its like) between kernels is a `kernel.view`: no code at all;
+- a view (reshape and its like) between kernels is a `kernel.view`: no code at all; so is a slice whose elements follow
+  one another in memory, of a value that is there;
 - ops that only serve shape arithmetic disappear: sizes are Dims by now;
 - branches and loops stay, and each of their blocks has kernels of its own: what a block uses of those around it is in
   memory, as is what it yields;
@@ -45,6 +46,7 @@ from xcompile.dialects.nn.shapes import ShapeAnalysis, refine_types
 from xcompile.passes.common.widening import widens_bytes
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
 from xcompile.passes.kernel.outline import Group, Outliner
+from xcompile.passes.kernel.windows import Window, find_windows
 
 MOST_OPS = 64
 """Ops in one kernel at most, so that code generation stays fast."""
@@ -72,12 +74,14 @@ class FormKernels(Pass):
         analysis = refine_types(module, module.input_shapes())
         late = LateSizes(module, analysis)
         pending, groups, controls = [module.main.regions[0].blocks[0]], list[Group](), set[Op]()
+        windows = dict[Op, Window]()
         while pending:
             grouping = _Grouping(pending.pop(), analysis, late, self.fuse)
             groups += grouping.groups()
             controls |= grouping.controls
+            windows |= grouping.windows
             pending += [block for op in grouping.controls for block in blocks_of(op.operation)]
-        Outliner(module, analysis, late).outline(groups, controls)
+        Outliner(module, analysis, late).outline(groups, controls, windows)
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class _Grouping:
 
     Attributes:
         controls: the branches and loops of the block that something needs, once `groups` has run.
+        windows: slices that are a run of memory, and so need no kernel.
     """
 
     def __init__(
@@ -120,6 +125,7 @@ class _Grouping:
         self._places: dict[tuple[Op, Op, int, int], int] = {}
         self._readers: dict[Value, list[Op | None]] = {}
         self._anchors = self._find_anchors()
+        self.windows = find_windows(self._ops, analysis, self._anchors) if fuse else {}
 
     def groups(self) -> list[Group]:
         """The kernels, in program order of their roots."""
@@ -140,7 +146,7 @@ class _Grouping:
                 continue
             for value in self.data_operands(op):
                 self._readers.setdefault(value, []).append(op)
-            if op.NAME not in VIEWS:
+            if op.NAME not in VIEWS and op not in self.windows:
                 self._place(op, readers, found)
         return found[::-1]
 

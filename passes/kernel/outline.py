@@ -4,7 +4,7 @@ A kernel is written as text first: groups of equal text are one kernel.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -35,6 +35,7 @@ from xcompile.dialects.nn.shapes import ShapeAnalysis
 from xcompile.dialects.nn.unary import Cast
 from xcompile.passes.kernel.bounds import fits_int32, float_before, plain_numbers
 from xcompile.passes.kernel.late_sizes import LateSizes, operand_roles
+from xcompile.passes.kernel.windows import Window
 
 MOST_VARIANTS = 4
 """Kernels that differ in the scalars that stand in them."""
@@ -75,11 +76,15 @@ class Outliner:
         self._new: dict[Value, Value] = {}
         self._roots: dict[Op, Group] = {}
         self._controls: AbstractSet[Op] = frozenset()
+        self._windows: Mapping[Op, Window] = {}
 
-    def outline(self, groups: Iterable[Group], controls: AbstractSet[Op]) -> None:
-        """Outline the groups of all blocks; of branches and loops, only `controls` are kept."""
+    def outline(
+        self, groups: Iterable[Group], controls: AbstractSet[Op], windows: Mapping[Op, Window]
+    ) -> None:
+        """Outline the groups of all blocks; only `controls` are kept of branches and loops; `windows` are views."""
         self._roots = {group.root: group for group in groups}
         self._controls = controls
+        self._windows = windows
         self._outline_block(self._module.main.regions[0].blocks[0])
 
     def _outline_block(self, block: ir.Block) -> None:
@@ -91,7 +96,7 @@ class Outliner:
                 assert op is not None
                 if op in self._roots:
                     self._launch(self._roots[op])
-                elif op.NAME in VIEWS:
+                elif op.NAME in VIEWS or op in self._windows:
                     self._view(op)
                 elif isinstance(op, Const):
                     self._constant(op)
@@ -137,9 +142,10 @@ class Outliner:
         if source not in self._new and not isinstance(source.owner, ir.Block):
             return  # shape arithmetic: nobody reads it as data
         shape = shape_text(self._analysis.shape(result))
-        made = View.build(
-            {"x": self._value(source), "shape": shape}, [result.type], loc=op.location
-        )
+        window = self._windows.get(op)
+        part = {} if window is None else {"start": str(window.start), "axis": window.axis}
+        fields = {"x": self._value(source), "shape": shape, **part}
+        made = View.build(fields, [result.type], loc=op.location)
         self._new[result] = made.y
 
     def _launch(self, group: Group) -> None:
@@ -186,14 +192,14 @@ class Outliner:
         stored: set[Value] = set()
         for position, value in enumerate(list(terminator.operands)):
             new = self._value(value)
-            base = new
+            base, whole = new, True
             while (
                 seen := View.of(
                     base.owner if isinstance(base.owner, ir.Operation | ir.OpView) else None
                 )
             ) is not None:
-                base = seen.x
-            if base in stored or not _is_stored_in(base, terminator.block):
+                base, whole = seen.x, whole and not seen.start
+            if not whole or base in stored or not _is_stored_in(base, terminator.block):
                 new = base = self._copy(value, new)
             stored.add(base)
             terminator.operands[position] = new

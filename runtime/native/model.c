@@ -124,7 +124,7 @@ static void release_pool(void) {
 static xc_context context_of(const xc_model *model, void *arena, void *scratch, void **buffers, xc_heap *heap) {
   xc_pool *given = atomic_load(&given_pool);
   xc_context ctx = {sizeof ctx, xc_model_weights, model->prepared, arena, scratch, buffers,
-                    given ? given : own_pool, model->threads, heap};
+                    given ? given : own_pool, model->threads, heap, NULL};
   return ctx;
 }
 

@@ -23,7 +23,7 @@
 #define SPIN_NANOSECONDS 50000 /* about the time between two kernels; then sleep */
 #define PARTS_BITS 16
 
-_Static_assert(sizeof(xc_context) == 72, "generated code addresses the context by offset");
+_Static_assert(sizeof(xc_context) == 80, "generated code addresses the context by offset");
 _Static_assert(offsetof(xc_context, pool) == 48, "generated code addresses the context by offset");
 _Static_assert(XC_MAX_THREADS < 1 << PARTS_BITS, "parts must fit into the epoch");
 
@@ -278,6 +278,13 @@ static void run_part(void *state, int64_t part) {
 
 void xc_parallel_for(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
                      int64_t scratch_stride) {
+  if (ctx->size > offsetof(xc_context, launch) && ctx->launch)
+    ctx->launch(ctx, task, record, extent, grain, scratch_stride);
+  else
+    xc_launch(ctx, task, record, extent, grain, scratch_stride);
+}
+
+void xc_launch(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain, int64_t scratch_stride) {
   if (extent <= 0) return;
   int64_t most = ctx->threads < XC_MAX_THREADS ? ctx->threads : XC_MAX_THREADS;
   int64_t parts = grain > 1 ? extent / grain : extent;

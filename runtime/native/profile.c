@@ -1,6 +1,6 @@
-/* Records when the parts of launches run. `xcompile profile` binds `xc_parallel_for_profiled` in the place of
- * `xc_parallel_for` when it loads a model: the model's code is the one that ships, and without a profile nothing is
- * asked or counted. This file is part of the shared library for Python only, not of the object in compiled libraries.
+/* Records when the parts of launches run. `xcompile profile` gives the context of its runs `xc_profiled_launch`: the
+ * model's code is the one that ships, in memory or in a library, and a run without it looks at one field a launch.
+ * This file is part of the shared library for Python only, not of the object in compiled libraries.
  */
 #define _GNU_SOURCE
 #include "xcompile_rt.h"
@@ -60,16 +60,16 @@ static void run_profiled(void *record, int64_t begin, int64_t end, void *scratch
                     now(CLOCK_MONOTONIC), worked});
 }
 
-/* `xc_parallel_for`, recorded while there is a buffer. */
-EXPORT void xc_parallel_for_profiled(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
-                                     int64_t scratch_stride) {
+/* `xc_launch`, recorded while there is a buffer. */
+EXPORT void xc_profiled_launch(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
+                               int64_t scratch_stride) {
   if (!atomic_load(&events)) {
-    xc_parallel_for(ctx, task, record, extent, grain, scratch_stride);
+    xc_launch(ctx, task, record, extent, grain, scratch_stride);
     return;
   }
   profiled_launch launch = {task, record, atomic_fetch_add(&launches, 1), 0};
   int64_t start = now(CLOCK_MONOTONIC);
-  xc_parallel_for(ctx, run_profiled, &launch, extent, grain, scratch_stride);
+  xc_launch(ctx, run_profiled, &launch, extent, grain, scratch_stride);
   append((xc_event){(int64_t)task, launch.number, -1, 0, start, now(CLOCK_MONOTONIC), 0});
 }
 

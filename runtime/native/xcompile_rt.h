@@ -38,7 +38,10 @@ struct xc_pool {
 typedef struct xc_heap xc_heap;
 
 /* What a run of a model can reach. Generated code addresses the fields by these offsets. */
-typedef struct xc_context {
+typedef struct xc_context xc_context;
+typedef void (*xc_launcher)(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
+                            int64_t scratch_stride);
+struct xc_context {
   uint64_t size;        /*  0: sizeof(xc_context) */
   const void *weights;  /*  8: the packed constants, read only */
   void *prepared;       /* 16: what P_init computed from the weights; may be null */
@@ -49,13 +52,16 @@ typedef struct xc_context {
   xc_pool *pool;        /* 48: null runs everything in the caller */
   int64_t threads;      /* 56: most parts of a launch, 1 to XC_MAX_THREADS */
   xc_heap *heap;        /* 64: of this run; may be null when no size of the model depends on data */
-} xc_context;
+  xc_launcher launch;   /* 72: what xc_parallel_for calls to do its work; null: it does so itself */
+};
 
 /* Splits [0, extent) into at most `threads` contiguous parts of at least `grain` units and runs the task on
  * each. The parts depend on these numbers only, never on the pool or on its load. Part i gets the scratch at
  * ctx->scratch + i * scratch_stride. */
 XC_API void xc_parallel_for(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain,
                             int64_t scratch_stride);
+/* The same, whatever ctx->launch is. */
+void xc_launch(xc_context *ctx, xc_task task, void *record, int64_t extent, int64_t grain, int64_t scratch_stride);
 
 /* A heap keeps its blocks from run to run; it serves one run at a time. With `poisoned` what it hands out is filled
  * with 0xFF. Null when out of memory. */

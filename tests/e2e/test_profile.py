@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import struct
 
 import numpy as np
 import onnx
@@ -10,13 +11,17 @@ import pytest
 
 import xcompile
 from tests.e2e.networks import Network, residual_network, save
+from tests.unit.frontends import control_models as control
+from tests.unit.frontends.onnx_models import model as control_model
 from xcompile.compiler.cli.main import execute
-from xcompile.compiler.codegen.program.program import Launch
+from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.driver import worker_pool
 from xcompile.compiler.peak import Peak
-from xcompile.compiler.profile import Profile, Row, Span, _Run, measure
+from xcompile.compiler.profile import Profile, Row, Span, _Run, measure, profile_library
+from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import Options
 from xcompile.runtime import native_library
+from xcompile.runtime.elf_image import read_elf, section_bytes
 from xcompile.runtime.errors import RuntimeModelError
 from xcompile.runtime.profile import EVENT, record
 
@@ -128,25 +133,89 @@ def test_a_profile_runs_the_code_that_ships_and_a_model_without_one_has_none_of_
     assert b"profile" not in runtime
 
 
+@pytest.fixture(scope="module")
+def saved(compiled, tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "model.so"
+    compiled.save(path)
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_saved_library_says_what_a_model_in_memory_says(compiled, saved, threads):
+    found = profile_library(saved, [IMAGES], threads=threads, repeats=2)
+    wanted = measure(compiled.artifact, [IMAGES], threads=threads, repeats=1)
+    assert len(found.rows) > 4
+    assert all(row.seconds > 0 for row in found.rows)
+    assert [(r.node, r.family, r.symbol, r.calls, r.flops, r.bytes) for r in found.rows] == [
+        (r.node, r.family, r.symbol, r.calls, r.flops, r.bytes) for r in wanted.rows
+    ]
+    assert {span.row for span in found.spans} == set(range(len(found.rows)))
+
+
+def test_the_launches_of_a_loop_in_a_library_are_counted(pool, tmp_path):
+    body = control.graph(
+        [control.node("Mul", ["a", "a"], ["a2"], name="square")], ["i", "go", "a"], ["go", "a2"]
+    )
+    model = control_model(
+        [control.loop(body, ["y"], trip="n", cond="")],
+        {"n": [], "x": [4]},
+        ["y"],
+        dtypes={"n": control.INT64},
+    )
+    xcompile.compile(model, pool=pool).save(tmp_path / "loop.so")
+    x = np.ones(4, np.float32)
+    found = profile_library(tmp_path / "loop.so", [np.array(5), x], repeats=1)
+    (row,) = [row for row in found.rows if "square" in row.node]
+    assert row.calls == 5
+
+
+def test_what_a_library_says_of_its_launches_is_not_in_memory(saved):
+    data = memoryview(saved.read_bytes())
+    loaded = 0x2
+    (section,) = [s for s in section_flags(data) if s[0] == ".xcompile_launches"]
+    assert not section[1] & loaded
+    assert b"Conv_0 + Relu_1" in bytes(section_bytes(data, read_elf(data).sections[section[0]]))
+
+
+def section_flags(data):
+    """Name and flags of the sections, by the System V ABI."""
+    at, size, count, names = (
+        struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HHH", data, 58)
+    )  # fmt: skip
+    rows = [struct.unpack_from("<IIQQQ", data, at + size * i) for i in range(count)]
+    texts = bytes(data[rows[names][4] :])
+    return [(texts[row[0] :].partition(b"\0")[0].decode(), row[2]) for row in rows]
+
+
+def test_a_library_that_does_not_say_what_its_launches_are_is_one_error(compiled, tmp_path):
+    artifact = compiled.artifact
+    objects = list(artifact.objects.values())
+    host = native_library.host_architecture()
+    path = tmp_path / "m.so"
+    link_library(path, objects, artifact.manifest, artifact.weights, architecture=host)
+    with pytest.raises(CompileError, match="XC7002 the library does not say what its launches are"):
+        profile_library(path, [IMAGES])
+
+
 def test_models_that_are_not_profiled_are_not_recorded(compiled):
     compiled.run([IMAGES])
     assert len(record(lambda: compiled.run([IMAGES]))) == 0
 
 
 def test_too_many_events_are_one_error(compiled):
-    entry, _ = compiled.artifact.link(native_library.profiled_symbols())
-    model = xcompile.Executable(entry, compiled.artifact.manifest, compiled.artifact.weights)
+    entry, _ = compiled.artifact.link(native_library.symbols())
+    artifact = compiled.artifact
+    model = xcompile.Executable(entry, artifact.manifest, artifact.weights, observed=True)
     with pytest.raises(RuntimeModelError, match=r"XC5006 a run has \d+ events; 3 can be recorded"):
         record(lambda: model.run([IMAGES]), capacity=3)
     assert len(record(lambda: model.run([IMAGES]))) > 3
 
 
 def test_launches_of_a_loop_are_those_of_its_steps():
-    steps = [Launch(name, (), (), 1, 1, 0, name) for name in ("a", "b", "c", "b")]
     events = np.zeros(6, EVENT)
     events["part"], events["launch"] = -1, range(6)
     events["task"] = [1, 2, 3, 2, 3, 2]  # a, then twice: b c, then the last b
-    run = _Run(events, {1: "a", 2: "b", 3: "c"}, steps)
+    run = _Run(events, {1: "a", 2: "b", 3: "c"}, ["a", "b", "c", "b"])
     assert run.launches == [[0], [1], [2, 4], [3, 5]]
 
 
@@ -181,3 +250,9 @@ def test_the_command_prints_the_nodes_and_writes_the_trace(tmp_path, capsys):
     assert re.search(r"% +conv: Conv_0 \+ Relu_1$", text, flags=re.MULTILINE)
     assert "measured peaks on 1 threads: " in text
     assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_the_command_takes_a_library(saved, capsys):
+    assert execute(["profile", str(saved), "--threads=1", "--repeats=2"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"% +conv: Conv_0 \+ Relu_1$", text, flags=re.MULTILINE)

@@ -245,3 +245,19 @@ func.func @main(%x: tensor<4x8xi32>) -> tensor<4x8xi32> {
   %11 = "nn.cast"(%10) {to = "i32"} : (tensor<4x8xf32>) -> tensor<4x8xi32>
   return %11 : tensor<4x8xi32>
 }
+// -----
+// A slice whose elements follow one another in what is in memory anyway is a view; one that is not is read by its kernel.
+// CHECK-DAG: "kernel.view"(%arg0) {axis = 1 : i64, shape = "1;2;3", start = "1"}
+// CHECK-NOT: kernel.view
+// CHECK: "kernel.func"
+// CHECK: "nn.slice"
+func.func @main(%x: tensor<1x4x3xf32>, %w: tensor<3x3xf32>) -> (tensor<1x2x3xf32>, tensor<1x4x1xf32>) {
+  %one = "nn.const"() {value = dense<1> : tensor<1xi64>} : () -> tensor<1xi64>
+  %two = "nn.const"() {value = dense<2> : tensor<1xi64>} : () -> tensor<1xi64>
+  %three = "nn.const"() {value = dense<3> : tensor<1xi64>} : () -> tensor<1xi64>
+  %0 = "nn.slice"(%x, %one, %three, %one) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>} : (tensor<1x4x3xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1x2x3xf32>
+  %1 = "nn.matmul"(%0, %w) : (tensor<1x2x3xf32>, tensor<3x3xf32>) -> tensor<1x2x3xf32>
+  %2 = "nn.slice"(%x, %two, %three, %two) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>} : (tensor<1x4x3xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<1x4x1xf32>
+  %3 = "nn.relu"(%2) : (tensor<1x4x1xf32>) -> tensor<1x4x1xf32>
+  return %1, %3 : tensor<1x2x3xf32>, tensor<1x4x1xf32>
+}

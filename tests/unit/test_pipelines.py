@@ -31,7 +31,7 @@ GOLDEN = {
         nn-expand-zero-points
         nn-widen-integer-products nn-fuse-blocked-weights
         nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce
-        nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd nn-repeat-widening kernel-form
+        nn-decompose-split nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd nn-repeat-widening kernel-form
     """,
 }
 NAMES = sorted({name for name in GOLDEN["cpu"].split() if "(" not in name} | {"nn-fold-scale"})

@@ -6,7 +6,6 @@ gives is written where its result lies; what a loop carries has a second place f
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.storage import Life, place
@@ -51,7 +50,7 @@ class Memory:
         """Where a value that is no constant lies."""
         whole, offset = self._values.whole(value)
         found = self._places[whole]
-        return found if offset == 0 else replace(found, offset=found.offset + offset)
+        return found.behind(offset)
 
     def slot(self, value: Value) -> int | None:
         """The number of the address of a value on the heap; None for one that lies elsewhere."""

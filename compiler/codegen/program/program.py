@@ -7,8 +7,8 @@ What follows from the sizes of the inputs is computed once for them, by `P_prepa
 data is found by the run and lies in its *frame*: 8-byte slots at the start of its arena, for symbols and addresses.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,16 +29,38 @@ class Place:
         offset: see `space`.
         slot: for "heap", which of the program's addresses.
         value: for "arena", names the value that owns the memory, for the verifier.
+        at: for "input" and "output", bytes from the beginning of the array.
     """
 
     space: str
     offset: Dim
     slot: int = 0
     value: int = 0
+    at: Dim = 0
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the caller's memory is meant."""
+        return self.space in ("input", "output")
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """What it takes to find it."""
+        return (self.offset, self.at)
+
+    def behind(self, count: Dim) -> "Place":
+        """The place so many bytes behind this one."""
+        if self.is_given:
+            return replace(self, at=self.at + count)
+        return replace(self, offset=self.offset + count)
+
+    def mapped(self, size: Callable[[Dim], Dim]) -> "Place":
+        """The same place with other words for its sizes."""
+        return replace(self, offset=size(self.offset), at=size(self.at))
 
     def __str__(self) -> str:
         space = f"heap{self.slot}" if self.space == "heap" else self.space
-        return f"{space}[{self.offset}]"
+        return f"{space}[{self.offset}]" + (f"+{self.at}" if self.at != 0 else "")
 
 
 @dataclass(frozen=True)
@@ -77,7 +99,7 @@ class Launch:
     @property
     def dims(self) -> tuple[Dim, ...]:
         """What the launch itself needs to know."""
-        return (*(p.offset for p in self.places), *self.sizes, self.extent)
+        return (*(d for p in self.places for d in p.dims), *self.sizes, self.extent)
 
     def __str__(self) -> str:
         sizes = f" sizes({', '.join(map(str, self.sizes))})" if self.sizes else ""
@@ -118,7 +140,7 @@ class Read:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.place.offset,)
+        return self.place.dims
 
     def __str__(self) -> str:
         return f"let {self.symbol} = {self.place}[{self.index}] as {self.dtype}"
@@ -204,7 +226,7 @@ class Copy:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.source.offset, self.target.offset, self.length)
+        return (*self.source.dims, *self.target.dims, self.length)
 
     def __str__(self) -> str:
         return f"copy {self.source} to {self.target} {self.length} bytes"
@@ -219,7 +241,7 @@ class Store:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.place.offset, self.dim)
+        return (*self.place.dims, self.dim)
 
     def __str__(self) -> str:
         return f"store {self.dim} to {self.place}"
@@ -257,7 +279,7 @@ class Append:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.source.offset, self.length)
+        return (*self.source.dims, self.length)
 
     def __str__(self) -> str:
         return f"append {self.source} {self.length} bytes to heap{self.slot} ({self.filled} of {self.capacity})"
@@ -273,7 +295,7 @@ class If:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.cond.offset,)
+        return self.cond.dims
 
     def __str__(self) -> str:
         then, otherwise = (_indented(steps) for steps in (self.then, self.otherwise))
@@ -300,7 +322,7 @@ class Loop:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        return (self.trip, self.going.offset)
+        return (self.trip, *self.going.dims)
 
     def __str__(self) -> str:
         most = f" {self.trip} times" if self.counted else ""
@@ -338,6 +360,28 @@ def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
             yield from walk_steps(step.otherwise)
         elif isinstance(step, Loop):
             yield from walk_steps(step.body)
+
+
+def bind(
+    inputs: Sequence[Sequence[Dim]],
+    definitions: Sequence[tuple[str, Dim]],
+    shapes: Sequence[Sequence[int]],
+) -> dict[str, int]:
+    """The value of each symbol that does not depend on data.
+
+    Args:
+        inputs: the Dims of each input.
+        definitions: further symbols, each over those and earlier ones.
+        shapes: the sizes of the inputs.
+    """
+    found: dict[str, int] = {}
+    for dims, shape in zip(inputs, shapes, strict=True):
+        for dim, size in zip(dims, shape, strict=True):
+            if not isinstance(dim, int):
+                found[symbols_of(dim)[0]] = size
+    for name, dim in definitions:
+        found[name] = evaluate(dim, found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -406,14 +450,7 @@ class Program:
 
     def bindings(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
         """The value of each symbol that does not depend on data, from the shapes of the inputs."""
-        found: dict[str, int] = {}
-        for dims, shape in zip(self.inputs, shapes, strict=True):
-            for dim, size in zip(dims, shape, strict=True):
-                if not isinstance(dim, int):
-                    found[symbols_of(dim)[0]] = size
-        for name, dim in self.definitions:
-            found[name] = evaluate(dim, found)
-        return found
+        return bind(self.inputs, self.definitions, shapes)
 
     @property
     def walk(self) -> Iterator[Step]:

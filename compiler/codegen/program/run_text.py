@@ -279,7 +279,8 @@ class RunWriter:
         if place.space in self._first_buffer:
             assert isinstance(place.offset, int)
             position = self._first_buffer[place.space] + place.offset
-            return self._w.load(self._w.at(self._field("buffers"), 8 * position), "!llvm.ptr")
+            base = self._w.load(self._w.at(self._field("buffers"), 8 * position), "!llvm.ptr")
+            return self._w.at(base, place.at if isinstance(place.at, int) else self._size(place.at))
         offset = place.offset if isinstance(place.offset, int) else self._size(place.offset)
         if place.space == "heap":
             base = self._slot(self._frame.address(place.slot), "!llvm.ptr")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.kernels import Constants, Kernels
@@ -122,7 +122,7 @@ class Steps:
         """Where a value lies that is read as it is."""
         constant = const_of(self._values.base(value))
         place = self._constants.stored(constant) if constant else self._memory.place(value)
-        return replace(place, offset=self._size(place.offset))
+        return place.mapped(self._size)
 
     def _fresh(self, hint: str) -> str:
         self._counts[hint] += 1
@@ -144,7 +144,7 @@ class Steps:
         touched = (*launch.inputs, *launch.results)
         return rt.Launch(
             symbol=kernel.symbol,
-            places=tuple(replace(p, offset=self._size(p.offset)) for p in places),
+            places=tuple(p.mapped(self._size) for p in places),
             sizes=tuple(map(self._size, sizes)),
             extent=self._size(substitute(kernel.plan.extent, binding)),
             grain=max(1, int(PART_CYCLES / max(1.0, kernel.plan.unit_cost))),
@@ -297,8 +297,7 @@ class Steps:
         source = self._source(stack.part)
         if stack.growing is None:
             target = self._memory.place(stack.result)
-            offset = target.offset + symbol(stack.iteration) * length
-            place = replace(target, offset=self._size(offset))
+            place = target.behind(symbol(stack.iteration) * length).mapped(self._size)
             self._steps.append(rt.Copy(source, place, length))
             return
         shape, inner = self._values.shape(stack.result)[1:], self._values.shape(stack.part)

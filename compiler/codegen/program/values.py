@@ -9,7 +9,7 @@ from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
-from xcompile.compiler.support.dims import Dim, parse, symbol, symbols_of
+from xcompile.compiler.support.dims import Dim, parse, product, symbol, symbols_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.kernel import (
     CARRIED,
@@ -175,10 +175,20 @@ class Values:
                 self._late.update(s for s in symbols_of(dim) if s not in self._known)
 
     def base(self, value: Value) -> Value:
-        """The value whose memory `value` is."""
+        """The value whose memory `value` is, or a part of."""
+        return self._based(value)[0]
+
+    def _based(self, value: Value) -> tuple[Value, Dim, bool]:
+        """The value whose memory `value` is, the byte where it begins there, and whether it may be only a part."""
+        offset: Dim = 0
+        part = False
         while not isinstance(value.owner, ir.Block) and (seen := View.of(value.owner)) is not None:
+            if seen.start:
+                behind = self._shapes[seen.x][seen.axis + 1 :]
+                offset = offset + parse(seen.start) * product(behind) * self._item_bytes(value)
+                part = True
             value = seen.x
-        return value
+        return value, offset, part
 
     def _join_in_place(self) -> None:
         """Let the operands of concatenations be made where the result lies, so that these need no launch.
@@ -186,19 +196,19 @@ class Values:
         That takes operands that are next to each other in the result: no axis before theirs is longer than 1.
         """
         concats = {f.sym_name: c for f in self._funcs() if (c := _only_concat(f)) is not None}
-        movable = {result for launch in self.launches for result in launch.results}
-        movable -= {self.base(v) for v in self.returned}  # outputs lie where the caller says
-        movable -= {v for v in movable if self.is_late(v)}  # allocated when their size is known
-        movable -= {
+        whole = {result for launch in self.launches for result in launch.results}
+        whole -= {v for v in whole if self.is_late(v)}  # allocated when their size is known
+        whole -= {
             self.base(v) for block in self.ops if block != self._block for v in yielded(block) or ()
         }
+        movable = whole - {self.base(v) for v in self.returned}  # outputs lie where the caller says
         joined: set[Op] = set()
         for launch in self.launches:
             concat = concats.get(launch.callee)
             result = launch.results[0]
             if (
                 concat is None
-                or result not in movable
+                or result not in whole
                 or not self._are_neighbours(launch, concat.axis, movable)
             ):
                 continue
@@ -218,6 +228,7 @@ class Values:
             v in movable and v not in self._inside and ir.OpResult(v).owner.operation.block == here
             for v in inputs
         ) and len(set(inputs)) == len(inputs)
+        free = free and not any(self._based(v)[2] for v in launch.inputs)
         block = block_of(launch.results[0].type)
         whole = not block or all(self._shapes[v][1] % block == 0 for v in launch.inputs[:-1])
         alike = all(block_of(v.type) == block for v in inputs)
@@ -225,7 +236,7 @@ class Values:
 
     def whole(self, value: Value) -> tuple[Value, Dim]:
         """The value that owns the memory, and the byte where `value` starts in it."""
-        value, offset = self.base(value), 0
+        value, offset, _ = self._based(value)
         while value in self._inside or value in self._stored_in:
             if value in self._stored_in:
                 value = self._stored_in[value]
@@ -239,8 +250,11 @@ class Values:
 
     def bytes_of(self, value: Value) -> Dim:
         """How many bytes the value takes in memory."""
-        elements = Layout.of(value.type).elements(self._shapes[value])
-        return elements * (bits_of(memory_dtype(dtype_of(value))) // 8)
+        return Layout.of(value.type).elements(self._shapes[value]) * self._item_bytes(value)
+
+    @staticmethod
+    def _item_bytes(value: Value) -> int:
+        return bits_of(memory_dtype(dtype_of(value))) // 8
 
 
 def _only_concat(func: Func) -> Concat | None:

@@ -56,14 +56,16 @@ class _State:
         arena: the ranges of it that are written, each with the value that it holds.
         heap: the bytes of each address in use.
         written: the addresses at which something is written.
-        outputs: those written.
+        outputs: the ranges of bytes of each that are written, in order and joined where they meet.
     """
 
     env: dict[str, int]
     arena: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     heap: dict[int, int] = field(default_factory=dict[int, int])
     written: set[int] = field(default_factory=set[int])
-    outputs: set[int] = field(default_factory=set[int])
+    outputs: dict[int, list[tuple[int, int]]] = field(
+        default_factory=dict[int, list[tuple[int, int]]]
+    )
 
 
 class _EndsError(Exception):
@@ -88,8 +90,11 @@ class _Run:
             self._prepared.append(self._range(written, launch.lengths[-1]))
         self._all(self._program.steps)
         self._step = "the end"
-        missing = set(range(len(self._program.outputs))) - self._state.outputs
-        self._require(not missing, f"output {min(missing, default=0)} is not written")
+        for position in range(len(self._program.outputs)):
+            ranges = self._state.outputs.get(position)
+            self._require(ranges is not None, f"output {position} is not written")
+            whole = len(ranges or ()) == 1 and (ranges or [(0, 0)])[0][0] == 0
+            self._require(whole, f"output {position} is written in parts: {ranges}")
         self._require(not self._state.heap, f"{_heaps(self._state.heap)} is not freed")
 
     def _at(self, step: rt.Step) -> None:
@@ -127,12 +132,14 @@ class _Run:
             case rt.Give():
                 self._require(step.slot in self._state.written, f"heap{step.slot} is not written")
                 self._release(step.slot)
-                self._output(step.output)
+                self._output(step.output, 0, 0)
             case rt.Copy():
                 length = self._value(step.length)
                 self._read(step.source, length)
                 if step.target.space == "output":
-                    self._state.outputs.add(self._value(step.target.offset))
+                    position = self._value(step.target.offset)
+                    joined = self._state.outputs.setdefault(position, [])
+                    joined[:] = _joined([*joined, self._range(step.target, length)])
                 else:
                     self._write(step.target, length)
                     self._copied.setdefault(step, []).append(self._range(step.target, length))
@@ -227,7 +234,9 @@ class _Run:
                 known = any(low <= start and start < high for low, high in self._prepared)
                 self._require(known or start >= end, f"{place} is not prepared")
             case "output":
-                known = self._value(place.offset) in self._state.outputs
+                start, end = self._range(place, length or 0)
+                ranges = self._state.outputs.get(self._value(place.offset), [])
+                known = any(low <= start and end <= high for low, high in ranges)
                 self._require(known, f"{place} is read before it is written")
             case "input" | "weights":
                 pass
@@ -249,13 +258,17 @@ class _Run:
                 self._inside(place, length)
                 self._state.written.add(place.slot)
             case "output":
-                self._output(self._value(place.offset))
+                self._output(self._value(place.offset), *self._range(place, length))
             case _:
                 self._require(False, f"{place} is written")
 
-    def _output(self, position: int) -> None:
-        self._require(position not in self._state.outputs, f"output {position} is written twice")
-        self._state.outputs.add(position)
+    def _output(self, position: int, start: int, end: int) -> None:
+        ranges = self._state.outputs.setdefault(position, [])
+        again = any(
+            (low < end and start < high) or (low, high) == (start, end) for low, high in ranges
+        )
+        self._require(not again, f"output {position} is written twice")
+        ranges[:] = _joined([*ranges, (start, end)])
 
     def _inside(self, place: rt.Place, length: int) -> None:
         self._require(place.slot in self._state.heap, f"{place} is not allocated")
@@ -269,7 +282,7 @@ class _Run:
         self._state.written.discard(slot)
 
     def _range(self, place: rt.Place, length: Dim) -> tuple[int, int]:
-        start = self._value(place.offset)
+        start = self._value(place.at if place.is_given else place.offset)
         return start, start + max(self._value(length), 0)
 
     def _value(self, dim: Dim) -> int:
@@ -286,6 +299,17 @@ def _outside(part: tuple[int, int, int], start: int, end: int) -> list[tuple[int
     low, high, value = part
     found = [(low, min(high, start), value), (max(low, end), high, value)]
     return [p for p in found if p[0] < p[1]] if low < end and start < high else [part]
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that meet being one."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return found
 
 
 def _heaps(heap: Mapping[int, int]) -> str:
