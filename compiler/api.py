@@ -143,8 +143,7 @@ def compile(
                 "XC6010", report.statement(), help="compile for float, or allow a larger loss"
             )
         request = replace(request, calibration=report.table.to_text())
-    if fallback not in (None, "onnxruntime"):
-        raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
+    check_fallback(fallback)
 
     def compiled(part: "str | PathLike[str] | bytes | onnx.ModelProto") -> CompiledModel:
         slot = Slot(part, request)
@@ -372,6 +371,16 @@ def _make(
     made = finish(artifact, jobs, request, progress, pool)
     slot.put(made, external)
     return made
+
+
+def check_fallback(fallback: str | None) -> None:
+    """Check who is to run what is not supported.
+
+    Raises:
+        CompileError: XC6005.
+    """
+    if fallback not in (None, "onnxruntime"):
+        raise CompileError("XC6005", f"the fallback is '{fallback}'", help="onnxruntime, or None")
 
 
 def check_callbacks(progress: object, pool: object) -> None:

@@ -90,6 +90,7 @@ class MixedModel(CompiledModel):
         self._outputs = tuple(specs[name] for name in partition.outputs)
         self._ports = {spec.name: Port("input", spec) for spec in self._inputs}
         self._constants = builder.constants
+        self._threads = builder.threads
 
     @property
     def artifact(self) -> Artifact:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -117,6 +118,14 @@ class MixedModel(CompiledModel):
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         return self._inputs
+
+    @property
+    def required(self) -> tuple[TensorSpec, ...]:
+        return self._inputs
+
+    @property
+    def threads(self) -> int:
+        return self._threads
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -148,16 +157,27 @@ class MixedModel(CompiledModel):
             raise RuntimeModelError(
                 "XC5007", f"a model that onnxruntime runs in part takes no {', '.join(options)}"
             )
-        known = {**self._constants, **self._given(inputs)}
         names = [spec.name for spec in self._outputs]
         wanted = _by_name(outputs or {}, names, "output", "XC5005")
-        for step in self.steps:
-            step.run(known, wanted)
+        known = self.tensors(inputs, wanted)
         for name, array in wanted.items():
             if known[name] is not array:
                 Port("output", _spec_of(name, known[name])).writable(array, known[name].shape)
                 np.copyto(array, known[name])
         return {name: wanted.get(name, known[name]) for name in names}
+
+    def tensors(
+        self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """All tensors that parts are given or give, by name; `outputs` are arrays of the caller to fill.
+
+        Raises:
+            RuntimeModelError: XC5001 to XC5006; what onnxruntime says names its nodes.
+        """
+        known = {**self._constants, **self._given(inputs)}
+        for step in self.steps:
+            step.run(known, outputs or {})
+        return known
 
     def save(self, path: str | PathLike[str]) -> None:
         """Refuse: a library has no onnxruntime.
@@ -218,6 +238,7 @@ class _Builder:
         steps: the parts that are made.
         specs: of the tensors that are known.
         constants: outputs of the model that nothing computes.
+        threads: what all of them run on.
     """
 
     def __init__(self, partition: Partition, compile_part: Compile, threads: int) -> None:
@@ -228,7 +249,7 @@ class _Builder:
             name: value for name in partition.outputs if (value := partition.constant(name)) is not None
         }  # fmt: skip
         self._compile = compile_part
-        self._threads = threads
+        self.threads = threads
 
     def run(self) -> None:
         """Make all parts.
@@ -247,7 +268,7 @@ class _Builder:
                 self.steps.append(Native(part, made))
                 self.specs |= {spec.name: spec for spec in made.outputs}
             else:
-                session = _session(part, data, self._threads)
+                session = _session(part, data, self.threads)
                 self.steps.append(Session(part, session))
                 self._learn_outputs(part, session)
 

@@ -43,6 +43,16 @@ class CompiledModel:
         """Name, dtype and sizes of each output."""
         return self.artifact.manifest.outputs
 
+    @property
+    def required(self) -> tuple[TensorSpec, ...]:
+        """The inputs that every run needs."""
+        return self.artifact.manifest.required
+
+    @property
+    def threads(self) -> int:
+        """The most parts that one kernel is split into."""
+        return self.executable.threads
+
     def __repr__(self) -> str:
         manifest = self.artifact.manifest
         return f"<CompiledModel for {manifest.target}: {manifest.describe()}>"

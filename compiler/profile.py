@@ -198,9 +198,9 @@ def profile(
         RuntimeModelError: it does not take the inputs.
     """
     _check_repeats(repeats)
-    compiled = compile_model(model, **arguments)
-    threads = compiled.executable.threads
-    return measure(compiled.artifact, inputs, threads=threads, repeats=repeats)
+    from xcompile.compiler.mixed import measure_model
+
+    return measure_model(compile_model(model, **arguments), inputs, repeats=repeats)
 
 
 def profile_library(

@@ -161,6 +161,11 @@ class Executable:
         return self.manifest.inputs
 
     @property
+    def required(self) -> tuple[TensorSpec, ...]:
+        """The inputs that every run needs."""
+        return self.manifest.required
+
+    @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, element type and sizes of each output, in order."""
         return self.manifest.outputs

@@ -13,7 +13,6 @@ from xcompile.compiler.cli.console import table
 from xcompile.compiler.support.errors import CompileError
 
 if TYPE_CHECKING:
-    from xcompile.compiler.artifact import Artifact
     from xcompile.compiler.cli.inputs import Arrays
 
 _BATCH_SECONDS = 2e-3
@@ -48,38 +47,33 @@ def bench(
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
     precision: options.Precision = None,
+    fallback: options.Fallback = None,
 ) -> None:
     """Measure the latency of a model.
 
     Engines take turns. Inputs that are not given are random, and sizes that the model leaves open are 1.
     """
     from xcompile.compiler.cli.inputs import random_inputs, read_inputs
-    from xcompile.compiler.profile import measure as measure_launches
+    from xcompile.compiler.mixed import measure_model
+    from xcompile.compiler.model import CompiledModel
     from xcompile.compiler.profile import peak_here
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
+        fallback=fallback,
     )  # fmt: skip
-    artifact: Artifact | None = None
-    if options.is_library(model):
-        executable = compilation.open(model)
-    else:
-        compiled = compilation.compile(model)
-        executable, artifact = compiled.executable, compiled.artifact
-    if report and artifact is None:
+    opened = compilation.open(model) if options.is_library(model) else compilation.compile(model)
+    if report and not isinstance(opened, CompiledModel):
         raise CompileError("XC6006", "--report needs the ONNX model, not a library")
-    arrays = random_inputs(
-        executable.manifest.required, read_inputs(inputs or (), executable.inputs)
-    )
-    calls: dict[str, Call] = {"xcompile": lambda: executable.run(arrays)}
+    arrays = random_inputs(opened.required, read_inputs(inputs or (), opened.inputs))
+    calls: dict[str, Call] = {"xcompile": lambda: opened.run(arrays)}
     if against is not None:
-        calls[against] = _other_engine(against, reference or model, arrays, executable.threads)
-    print(_latencies(measure(calls, seconds), executable.threads))
-    if report and artifact is not None:
+        calls[against] = _other_engine(against, reference or model, arrays, opened.threads)
+    print(_latencies(measure(calls, seconds), opened.threads))
+    if report and isinstance(opened, CompiledModel):
         print()
-        found = measure_launches(artifact, arrays, threads=executable.threads)
-        print(found.table(peak_here(executable.threads)))
+        print(measure_model(opened, arrays).table(peak_here(opened.threads)))
 
 
 def measure(calls: Mapping[str, Call], seconds: float) -> dict[str, list[float]]:

@@ -54,6 +54,7 @@ def diff(
     calibration_table: options.CalibrationTable = None,
     keep_float: options.KeepFloat = None,
     precision: options.Precision = None,
+    fallback: options.Fallback = None,
 ) -> None:
     """Compare a compiled model with an oracle, or with itself in another precision, tensor by tensor.
 
@@ -83,6 +84,7 @@ def diff(
             lambda specs: read_inputs(inputs or (), specs),
             against=against,
             progress=progress,
+            fallback=fallback,
             **compilation.arguments(),
         )
     _print(report, everything)

@@ -29,26 +29,30 @@ def profile(
     cache: options.Cache = None,
     calibration_table: options.CalibrationTable = None,
     precision: options.Precision = None,
+    fallback: options.Fallback = None,
 ) -> None:
     """Print the time of each launch, with the model nodes that it computes and its share of the machine's peaks.
 
     Inputs that are not given are random, and sizes that the model leaves open are 1.
     """
     from xcompile.compiler.cli.inputs import random_inputs, read_inputs
-    from xcompile.compiler.profile import measure, peak_here, profile_library
+    from xcompile.compiler.mixed import measure_model
+    from xcompile.compiler.profile import peak_here, profile_library
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, calibration_table=calibration_table, precision=precision or (),
+        fallback=fallback,
     )  # fmt: skip
-    compiled = None if options.is_library(model) else compilation.compile(model)
-    executable = compilation.open(model) if compiled is None else compiled.executable
-    given = read_inputs(inputs or (), executable.inputs)
-    arrays, most = random_inputs(executable.manifest.required, given), executable.threads
-    if compiled is None:
-        found = profile_library(model, arrays, threads=most, repeats=repeats)
+    if options.is_library(model):
+        library = compilation.open(model)
+        given = read_inputs(inputs or (), library.inputs)
+        arrays = random_inputs(library.manifest.required, given)
+        found = profile_library(model, arrays, threads=threads, repeats=repeats)
     else:
-        found = measure(compiled.artifact, arrays, threads=most, repeats=repeats)
-    print(found.table(peak_here(most)))
+        compiled = compilation.compile(model)
+        arrays = random_inputs(compiled.required, read_inputs(inputs or (), compiled.inputs))
+        found = measure_model(compiled, arrays, repeats=repeats)
+    print(found.table(peak_here(found.threads)))
     if trace is not None:
         found.save_trace(trace)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcompile.compiler.api import check_callbacks, make_request
+from xcompile.compiler.api import check_callbacks, check_fallback, make_request
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.diff.report import Report
 from xcompile.compiler.request import Progress
-from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.errors import UNSUPPORTED, CompileError
 from xcompile.compiler.support.precision_map import FLOAT
 from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
@@ -33,6 +33,7 @@ def diff(
     target: str | Target = "cpu",
     progress: Progress | None = None,
     pool: "WorkerPool | None" = None,
+    fallback: str | None = None,
     **arguments: Any,
 ) -> Report:
     """Compile a model, compare it with an oracle tensor by tensor, and name the op, pass or kernel that is wrong.
@@ -45,6 +46,7 @@ def diff(
         target: one whose code this machine runs.
         progress: called with what is being done, how much of it is done, and of how much.
         pool: worker processes to use and to leave running.
+        fallback: "onnxruntime" runs the ops that are not supported; the compiled parts of the model are compared.
         arguments: further ones of `xcompile.compile`: `threads`, `passes`, `pipeline`, `load` (in this process),
             `options`.
 
@@ -60,7 +62,18 @@ def diff(
         raise CompileError(
             "XC6007", f"this machine cannot run code of the target '{request.target.name}'"
         )
-    return compare(model, request, inputs, against=against, progress=progress, pool=pool)
+    check_fallback(fallback)
+    try:
+        return compare(model, request, inputs, against=against, progress=progress, pool=pool)
+    except CompileError as error:
+        if fallback is None or error.code not in UNSUPPORTED:
+            raise
+    from xcompile.compiler.mixed import diff_mixed
+
+    def part(data: bytes, given: Mapping[str, np.ndarray]) -> Report:
+        return compare(data, request, given, against=against, progress=progress, pool=pool)
+
+    return diff_mixed(model, inputs, part, target=target, pool=pool, **arguments)
 
 
 def diff_precision(

@@ -202,3 +202,64 @@ def test_graphs_inside_nodes_and_functions_go_where_their_ops_are_known() -> Non
     mixed = xcompile.compile(made, fallback="onnxruntime")
     assert mixed.left == ("call",)
     assert mixed(rows(4)).shape == (4, 4)
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path, mixed):
+    path = tmp_path / "chain.onnx"
+    onnx.save(chain(), path)
+    return str(path)
+
+
+INPUT = ("--input", "x=random:3x8", "--fallback=onnxruntime")
+
+
+def test_the_profile_has_a_row_for_each_part_that_onnxruntime_runs(mixed) -> None:
+    found = xcompile.profile(chain(), [rows(3)], repeats=2, fallback="onnxruntime")
+    assert [row.node for row in found.rows if row.family == "onnxruntime"] == ["apart", "again"]
+    compiled = [row.node for row in found.rows if row.family != "onnxruntime"]
+    assert compiled[0] == "first"
+    assert compiled[-1] == "last"
+    assert all(row.seconds > 0 for row in found.rows)
+    starts = [span.start for span in found.spans]
+    assert starts == sorted(starts)
+
+
+def test_diff_compares_the_compiled_parts_on_what_is_before_them(mixed) -> None:
+    report = xcompile.diff(chain(), [rows(3)], against="onnxruntime", fallback="onnxruntime")
+    assert report.good
+    named = {row.tensor for row in report.rows}
+    assert {"a", "c", "d", "y"} <= named
+    assert not {"b", "e"} & named
+
+
+def test_diff_names_what_is_wrong_in_a_compiled_part(mixed, monkeypatch) -> None:
+    run = xcompile.Executable.run
+    spoilt = lambda *given: {name: y + 1 for name, y in run(*given).items()}  # noqa: E731
+    monkeypatch.setattr(xcompile.Executable, "run", spoilt)
+    report = xcompile.diff(chain(), [rows(3)], fallback="onnxruntime")
+    assert {culprit.kind for culprit in report.culprits} == {"program"}
+    assert len(report.culprits) >= 3
+
+
+def test_without_a_fallback_the_tools_refuse_such_a_model(mixed) -> None:
+    for tool in (xcompile.diff, xcompile.profile):
+        with pytest.raises(xcompile.CompileError, match=r"XC1006.*CDist"):
+            tool(chain(), [rows(3)])
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("bench", "--seconds=0", "--report"), "onnxruntime: apart"),
+        (("profile", "--repeats=1"), "onnxruntime: again"),
+        (("diff",), "0 differ"),
+    ],
+)
+def test_commands_take_a_fallback(saved, capsys, command, says) -> None:
+    name, *more = command
+    assert execute([name, saved, *INPUT, *more]) == 0
+    assert says in capsys.readouterr().out
