@@ -64,6 +64,7 @@ GRAPH_PASSES = f"{CLEAN_PASSES},{FINISH_PASSES}"
 
 PRECISION_PASSES: Mapping[str, str] = {
     "int8": "nn-smooth-activations,nn-insert-quantization",
+    "dynamic": "nn-quantize-dynamically,nn-quantize-weights",
     "w8": "nn-quantize-weights",
     "w4": "nn-quantize-weights",
 }

@@ -40,6 +40,7 @@ PASSES = {
     "nn-insert-quantization": "xcompile.passes.nn.insert_quantization:InsertQuantization",
     "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
+    "nn-quantize-dynamically": "xcompile.passes.nn.quantize_dynamically:QuantizeDynamically",
     "nn-quantize-weights": "xcompile.passes.nn.quantize_weights:QuantizeWeights",
     "nn-repeat-widening": "xcompile.passes.nn.repeat_widening:RepeatWidening",
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",

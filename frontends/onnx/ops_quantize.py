@@ -6,9 +6,9 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.dynamic import dynamically_quantized
 from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
-from xcompile.dialects.nn.reduce import ReduceMax, ReduceMin
 from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_conv import conv_fields, static_sizes
@@ -71,20 +71,7 @@ def dequantize_linear(node: NodeContext) -> list[Value]:
 
 @onnx_op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(node: NodeContext) -> list[Value]:
-    return list(dynamically_quantized(node, node.input(0)))
-
-
-def dynamically_quantized(node: NodeContext, x: Value) -> tuple[Value, Value, Value]:
-    """A value as uint8 over the range of all elements and 0, with its scale, 1 where that is only 0, and zero point."""
-    c = Composition(node)
-    axes = range(rank_of(x))
-    low = c.minimum(c.reduce(ReduceMin, x, axes, keepdims=False), 0.0)
-    high = c.maximum(c.reduce(ReduceMax, x, axes, keepdims=False), 0.0)
-    step = c.div(c.sub(high, low), 255.0)
-    scale = c.where(c.equal(step, 0.0), 1.0, step)
-    zero_point = node.make(Quantize, x=c.sub(0.0, low), scale=scale, zero_point=None, to="ui8").y
-    y = node.make(Quantize, x=x, scale=scale, zero_point=zero_point, to="ui8").y
-    return y, scale, zero_point
+    return list(dynamically_quantized(Composition(node), node.input(0)))
 
 
 # -- integer products -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.attention import Attention
 from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.dynamic import dynamically_quantized
 from xcompile.dialects.nn.norm import LayerNorm
 from xcompile.dialects.nn.quantize import Dequantize
 from xcompile.dialects.nn.recurrent import Lstm
@@ -12,7 +13,7 @@ from xcompile.dialects.nn.reduce import ReduceSum
 from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_conv import static_sizes
-from xcompile.frontends.onnx.ops_quantize import dynamically_quantized, integer_matmul, scalar_of
+from xcompile.frontends.onnx.ops_quantize import integer_matmul, scalar_of
 from xcompile.frontends.onnx.ops_quantize_linear import MICROSOFT, dequantized, one_or_columns
 from xcompile.frontends.onnx.ops_recurrent import activations_of
 from xcompile.frontends.onnx.registry import onnx_op
@@ -99,7 +100,7 @@ def dynamic_quantize_lstm(node: NodeContext) -> list[Value]:
         raise node.error("XC2003", f"{node.op_type} of an input of rank {node.rank(0)}, not 3")
     c, direction = Composition(node), node.attr("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
-    x, step, zero = dynamically_quantized(node, node.input(0))
+    x, step, zero = dynamically_quantized(c, node.input(0))
     products: list[Value] = []
     for i in range(directions):
         w, scale, point = (_of_direction(node, j, i) for j in (1, 8, 9))

@@ -8,6 +8,7 @@ from typing import Any
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.dynamic import dynamically_quantized
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.pool import AveragePool
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
@@ -19,7 +20,6 @@ from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.ops_pool import window_of
 from xcompile.frontends.onnx.ops_quantize import (
     dequantize_linear,
-    dynamically_quantized,
     integer_matmul,
     is_one,
     quantize_linear,
@@ -202,7 +202,7 @@ def matmul_integer_to_float(node: NodeContext) -> list[Value]:
 @onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(node: NodeContext) -> list[Value]:
     """The left operand is quantized to uint8 over its range."""
-    a, scale, zero = dynamically_quantized(node, node.input(0))
+    a, scale, zero = dynamically_quantized(Composition(node), node.input(0))
     total = integer_matmul(node, (a, node.input(1)), (zero, node.optional(3)))
     return [_scaled(node, total, scale, 2, 4)]
 

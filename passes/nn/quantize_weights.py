@@ -34,6 +34,9 @@ _SCALES: dict[str, type[np.float32] | type[np.float16]] = {"f32": np.float32, "f
 _LEAST_COLUMNS = 16
 """Rows of tables that are shorter would be half scales."""
 
+_TABLES = ("dynamic",)
+"""Precisions of products of other kinds, with embeddings of 8 bits."""
+
 _QUANTIZED = "QuantizedWeights"
 _WHOLE = ("nn.rnn", "nn.gru", "nn.lstm")
 
@@ -51,7 +54,7 @@ class _Quantized:
 
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
-    """Quantize the constants of matrix products and embeddings whose precision is "w4" or "w8".
+    """Quantize constants of matrix products and embeddings whose precision is "w4" or "w8"; of "dynamic", embeddings.
 
     Of 8 bits, each output channel has a scale; of 4 bits, each block of neighbours along the sum. Codes are signed, or
     with zero points unsigned. Rows of embeddings have 8 bits and a scale each, at either precision. Convolutions and
@@ -71,7 +74,9 @@ class QuantizeWeights(Pass):
     def run(self, module: Module, context: PassContext) -> None:
         self._check()
         with module.context, ir.Location.unknown():
-            asked = context.precisions.asking(*(p for p, b in BITS.items() if self.bits in (0, b)))
+            others = _TABLES if not self.bits else ()
+            meant = (p for p, b in BITS.items() if self.bits in (0, b))
+            asked = context.precisions.asking(*meant, *others)
             stats = _Run(self, module, asked).run()
         context.record(self.NAME, stats)
 
@@ -106,8 +111,12 @@ class _Run:
 
     def _visit(self, op: Op) -> None:
         names = op_names(op, self._names)
-        bits = self._options.bits or BITS.get(self._precisions.of(names), 0)
-        if self._precisions.of(names) not in BITS:
+        precision = self._precisions.of(names)
+        bits = self._options.bits or BITS.get(precision, 0)
+        if precision in _TABLES:
+            if isinstance(op, Gather):
+                self._quantize_table(op)
+        elif precision not in BITS:
             self._keep(op, self._precisions.reason(names))
         elif isinstance(op, MatMul):
             self._quantize_matrix(op, bits)
@@ -192,7 +201,7 @@ class _Run:
         return op.y
 
     def _constant(self, array: np.ndarray) -> Value:
-        made = Const.from_array(np.ascontiguousarray(array), self._module.weights)
+        made = Const.from_array(np.asarray(array, order="C"), self._module.weights)
         self._stats.changed.append(made.operation)
         return made.y
 

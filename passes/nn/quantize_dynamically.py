@@ -1,0 +1,122 @@
+"""nn-quantize-dynamically: products of what a run quantizes over its own range, and of weights of 8 bits."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.module import Module
+from xcompile.compiler.ir.op import Op, Value
+from xcompile.compiler.ir.passes import Pass, PassContext
+from xcompile.compiler.ir.rewrite import RewriteStats
+from xcompile.compiler.quantize.plan import INT8, KEPT_IN_FLOAT, Product, plan_quantization
+from xcompile.compiler.quantize.weights import quantize_weights
+from xcompile.compiler.support.precision_map import FLOAT, PrecisionMap
+from xcompile.dialects.nn.base import NnOp, rank_of
+from xcompile.dialects.nn.composer import Composer
+from xcompile.dialects.nn.const import Const
+from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.dynamic import dynamically_quantized
+from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
+
+DYNAMIC = "dynamic"
+"""The precision."""
+
+_QUANTIZED = "QuantizedDynamically"
+
+
+@dataclass(frozen=True)
+class QuantizeDynamically(Pass):
+    """Make products whose precision is "dynamic" integer: inputs as uint8 over their range in this run, int8 weights.
+
+    A weight has a signed scale for each output channel. An input that several products read is quantized once. The
+    products with the inputs of recurrent layers are matrix products by now; the recurrence itself stays in float32.
+    Options: `refine` fits scales of weights by least squares.
+    """
+
+    NAME: ClassVar[str] = "nn-quantize-dynamically"
+    CHANGES_VALUES: ClassVar[bool] = True
+
+    refine: bool = True
+
+    def run(self, module: Module, context: PassContext) -> None:
+        with module.context, ir.Location.unknown():
+            asked = context.precisions.asking(DYNAMIC)
+            stats = _Run(module, asked, refine=self.refine).run()
+        context.record(self.NAME, stats)
+
+
+def _as_int8(precisions: PrecisionMap) -> PrecisionMap:
+    """A map that has int8 where the other has "dynamic", for the plan that is the same for both."""
+
+    def same(precision: str) -> str:
+        return INT8.default if precision == DYNAMIC else FLOAT
+
+    rules = tuple((glob, same(precision)) for glob, precision in precisions.rules)
+    return PrecisionMap(same(precisions.default), rules)
+
+
+class _Here(Composer):
+    """Makes ops at the current insertion point."""
+
+    def __init__(self, module: Module, stats: RewriteStats) -> None:
+        self._module, self._stats = module, stats
+
+    def make(self, cls: type[NnOp], **fields: Any) -> Value:
+        made = cls.create(**fields)
+        self._stats.changed.append(made.operation)
+        return made.results[0]
+
+    def constant(self, array: np.ndarray) -> Value:
+        made = Const.from_array(np.asarray(array, order="C"), self._module.weights)
+        self._stats.changed.append(made.operation)
+        return made.y
+
+
+class _Run:
+    """One run of the pass."""
+
+    def __init__(self, module: Module, precisions: PrecisionMap, *, refine: bool) -> None:
+        self._module, self._refine = module, refine
+        self._plan = plan_quantization(module, _as_int8(precisions))
+        self._stats = RewriteStats()
+        self._compose = _Here(module, self._stats)
+        self._inputs: dict[Value, tuple[Value, Value, Value]] = {}
+
+    def run(self) -> RewriteStats:
+        for op, reason in self._plan.floats.items():
+            self._stats.missed.append((KEPT_IN_FLOAT, describe(op.location) or "?", reason))
+        for product in self._plan.products:
+            with ir.InsertionPoint(product.op.operation), product.op.location:
+                made = self._quantized(product)
+            product.op.y.replace_all_uses_with(made)
+            self._module.graveyard.bury(product.op.operation, QuantizeDynamically.NAME)
+        gone = self._module.graveyard.why
+        self._stats.changed = [o for o in self._stats.changed if gone(o) is None]
+        return self._stats
+
+    def _quantized(self, product: Product) -> Value:
+        """The product in float32, from integer sums and the product of the scales."""
+        c, op = self._compose, product.op
+        if product.x not in self._inputs:
+            self._inputs[product.x] = dynamically_quantized(c, product.x)
+        x, scale, zero = self._inputs[product.x]
+        codes, steps = quantize_weights(product.weights, refine=self._refine)
+        if isinstance(op, Conv):
+            sums = c.make(
+                ConvInteger, x=x, w=c.constant(codes), x_zero_point=zero, **op.attributes()
+            )
+            behind = rank_of(op.w) - 2
+            y = self._scaled(op, sums, scale, steps.reshape(-1, *[1] * behind))
+            return y if op.bias is None else c.add(y, c.per_channel(op.bias, behind + 2))
+        codes = codes if op.transpose_b else codes.T
+        fields = {"a": x, "b": c.constant(codes), "a_zero_point": zero}
+        return self._scaled(op, c.make(MatMulInteger, **fields, **op.attributes()), scale, steps)
+
+    def _scaled(self, op: Op, sums: Value, scale: Value, steps: np.ndarray) -> Value:
+        c = self._compose
+        self._stats.fired[_QUANTIZED] += 1
+        self._stats.fired_at.append((_QUANTIZED, describe(op.location) or "?"))
+        return c.mul(c.cast(sums, "f32"), c.mul(scale, c.constant(steps)))

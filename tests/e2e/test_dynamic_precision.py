@@ -1,0 +1,96 @@
+"""The precision "dynamic": what onnxruntime's quantize_dynamic makes of a model, made by us."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+import xcompile
+from tests.e2e.test_quantized_digits import MODEL, accuracy, compiled, digits
+
+assert digits  # a fixture
+
+RANDOM = np.random.default_rng(7)
+UNREFINED = "@clean,nn-quantize-dynamically{refine=false},@finish,@kernels"
+
+
+def f32(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def layers() -> onnx.ModelProto:
+    """Two matrix products with a relu between them, and one more of the same input."""
+    constants = {"w1": f32(40, 32), "b1": f32(32), "w2": f32(32, 10), "w3": f32(40, 10)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
+        helper.make_node("Add", ["h", "b1"], ["hb"]),
+        helper.make_node("Relu", ["hb"], ["r"]),
+        helper.make_node("MatMul", ["r", "w2"], ["y1"], name="second"),
+        helper.make_node("MatMul", ["x", "w3"], ["y2"], name="third"),
+        helper.make_node("Add", ["y1", "y2"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g",
+        [value("x", TensorProto.FLOAT, ["rows", 40])],
+        [value("y", TensorProto.FLOAT, ["rows", 10])],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnx.ModelProto, Path]:
+    """A float model, and what onnxruntime quantizes it to: int8 weights with a scale a column."""
+    model, path = layers(), tmp_path_factory.mktemp("dynamic") / "quantized.onnx"
+    extra = {"WeightSymmetric": True}
+    quantize_dynamic(
+        model, path, per_channel=True, weight_type=QuantType.QInt8, extra_options=extra
+    )
+    return model, path
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_with_plain_scales_it_is_what_onnxruntime_computes(
+    quantized: tuple[onnx.ModelProto, Path], rows: int
+) -> None:
+    model, path = quantized
+    x = f32(rows, 40)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    ours = xcompile.compile(model, "cpu", pipeline=UNREFINED).run([x])["y"]
+    theirs = xcompile.compile(path, "cpu").run([x])["y"]
+    np.testing.assert_allclose(theirs, want, rtol=0, atol=2e-6 * np.abs(want).max())
+    np.testing.assert_allclose(ours, want, rtol=0, atol=2e-3 * np.abs(want).max())
+
+
+def test_digits_are_as_accurate_as_in_float(digits: tuple[Any, Any]) -> None:
+    model = compiled(MODEL, "cpu-dynamic")
+    assert [row.arithmetic for row in model.precisions()] == ["int8"] * 3
+    assert accuracy(model, digits) >= 98.3
+    assert len(model.artifact.weights) < len(compiled(MODEL, "cpu").artifact.weights) / 3
+
+
+def test_parts_may_stay_in_float_or_in_few_bits() -> None:
+    model = layers()
+    mixed = xcompile.compile(model, "cpu-dynamic", precisions={"second": "fp32", "third": "w4"})
+    kinds = {row.nodes.split(" ")[0]: row.arithmetic for row in mixed.precisions()}
+    assert (kinds["first"], kinds["second"]) == ("int8", "float32")
+    assert "w4" in kinds.values()
+
+
+@pytest.mark.full
+def test_minilm_is_close_to_its_float_model() -> None:
+    from bench import corpus
+    from bench.entries import ENTRIES
+
+    path, feeds = corpus.model("minilm"), ENTRIES["minilm"](1)
+    plain, small = xcompile.compile(path, "cpu"), xcompile.compile(path, "cpu-dynamic")
+    want, got = (np.asarray(list(m.run(feeds).values())[2], np.float64) for m in (plain, small))
+    lengths = np.linalg.norm(want, axis=-1) * np.linalg.norm(got, axis=-1)
+    assert ((want * got).sum(axis=-1) / lengths).mean() > 0.97
+    assert len(small.artifact.weights) < 19e6
