@@ -67,6 +67,8 @@ PRECISION_PASSES: Mapping[str, str] = {
     "dynamic": "nn-quantize-dynamically,nn-quantize-weights",
     "w8": "nn-quantize-weights",
     "w4": "nn-quantize-weights",
+    "fp16": "nn-narrow-floats",
+    "bf16": "nn-narrow-floats",
 }
 """What stands between `@clean` and `@finish` for each precision but float32, in the order of running."""
 

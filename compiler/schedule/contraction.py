@@ -9,10 +9,11 @@ Two ways to compute one:
   short sums round less than long ones.
 - "dot": for n = 1 and rows of A that are contiguous along k: lanes run along k.
 
-Products of 8-bit integers are summed in int32, by one of the target's instructions (`schedule/products.py`), which
-takes *units* of a few neighbours along k: panels are [k / group][vectors · V][group], with zeros past k. A is read in
-place where its rows are contiguous along k and the instruction takes 8 bits; else each thread packs a block of its
-rows into scratch memory, once for all panels of a unit of the parallel axis.
+Products of 8-bit integers are summed in int32, and of pairs of bfloat16 in float32, by one of the target's
+instructions (`schedule/products.py`), which takes *units* of a few neighbours along k: panels are
+[k / group][vectors · V][group], with zeros past k. A is read in place where its rows are contiguous along k and the
+instruction takes its elements; else each thread packs a block of its rows into scratch memory, once for all panels of a
+unit of the parallel axis.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.contraction_problem import (
     DOT_SUMS,
     ContractionProblem,
@@ -121,8 +123,8 @@ def heuristic(problem: ContractionProblem, target: TargetNumbers) -> Contraction
             sums = ceil(DOT_SUMS / target.lanes(problem.bits))
             rows = max(1, min(4, (target.vector_registers - 1) // sums - 1))
             return ContractionSchedule("dot", rows, 1, 16, 1, 1 << 30, 1, "direct")
-    if problem.operands:
-        rows, vectors = _integer_tile(problem, target)
+    if problem.form(target, 1).group > 1:
+        rows, vectors = _grouped_tile(problem, target)
     else:
         rows, vectors = _register_tile(problem, target)
     return _blocks(problem, target, rows, vectors)
@@ -146,7 +148,7 @@ def _register_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[
     return max(1, rows), max(1, vectors)
 
 
-def _integer_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[int, int]:
+def _grouped_tile(problem: ContractionProblem, target: TargetNumbers) -> tuple[int, int]:
     """As `_register_tile`, for instructions that take groups along k; rows are as even as their number allows."""
     lanes = target.lanes(problem.bits)
     widest = max(1, ceil(problem.n / lanes)) if isinstance(problem.n, int) else 8
@@ -189,7 +191,7 @@ def _blocks(
     elif contiguous and (few_rows or (isinstance(problem.n, int) and problem.n <= 8 * width)):
         b = "direct"
     unroll = 4 if rows > 1 else 8
-    if problem.operands:
+    if form.group > 1:
         unroll = (
             1 if form.instruction in ("pairs", "smull") else 2
         )  # more are moved ahead by LLVM, and spill
@@ -197,7 +199,7 @@ def _blocks(
     if few_rows and b == "packed":
         widened_symbol = packs_left(problem, form) and isinstance(problem.k, str)
         k_block = LONGEST_SUM
-        if problem.operands:
+        if problem.is_integer:
             k_block = 4096 if widened_symbol else 1 << 30
     elif few_rows and b == "direct":
         k_block = 8  # rows of B that are read side by side
@@ -206,7 +208,7 @@ def _blocks(
         step = unroll * form.group
         k_block = ceil(problem.k / parts / step) * step
     depth = min(problem.k, k_block) if isinstance(problem.k, int) else k_block
-    row_bytes = max(1, depth) * (2 if form.widens_left else size)
+    row_bytes = max(1, depth) * (bits_of(form.left) // 8 if form.widens_left else size)
     m_block = max(1, target.l2 // 2 // row_bytes // rows) * rows
     m_block = min(m_block, ceil(512 / rows) * rows)
     if isinstance(problem.m, int):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Literal
 
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.products import ProductForm, product_form
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size
@@ -14,8 +15,8 @@ Stride = int | str | None
 MOST_PANEL_BYTES = 64 << 20
 """Scratch memory that a thread may take for packing."""
 
-Byte = Literal["i8", "ui8"]
-"""The types of 8-bit operands."""
+Narrow = Literal["i8", "ui8", "f16", "bf16"]
+"""The types of operands that are narrower than their sums."""
 
 DOT_SUMS = 16
 """Interleaved partial sums of a dot product, whatever the vector length."""
@@ -34,7 +35,8 @@ class ContractionProblem:
         b_strides: of B along batch, k and n.
         constant_b: whether B is known when compiling; it is then packed and its strides mean its numpy layout.
         dtype: of the sums, and of A and B where these have no types of their own: "f32", "f64" or "i32".
-        operands: the types of A and B when they are 8-bit integers, whose sums are "i32".
+        operands: the types of A and B when they are 8-bit integers, whose sums are "i32", or floats of 16 bits, whose
+            sums are "f32".
     """
 
     m: Size
@@ -45,7 +47,7 @@ class ContractionProblem:
     b_strides: tuple[Stride, ...] | None = None
     constant_b: bool = False
     dtype: Literal["f32", "f64", "i32"] = "f32"
-    operands: tuple[Byte, Byte] | None = None
+    operands: tuple[Narrow, Narrow] | None = None
 
     @property
     def bits(self) -> int:
@@ -54,7 +56,12 @@ class ContractionProblem:
 
     def element_bytes(self) -> int:
         """Bytes of an element of A and of B."""
-        return 1 if self.operands else self.bits // 8
+        return bits_of(self.operands[0]) // 8 if self.operands else self.bits // 8
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the sums are integers, which are exact in any order."""
+        return self.dtype == "i32"
 
     @property
     def signed_left(self) -> bool:
@@ -158,7 +165,7 @@ def _check_dot(
     schedule: ContractionSchedule, problem: ContractionProblem, target: TargetNumbers
 ) -> None:
     if problem.operands:
-        raise ScheduleError("a dot product is of floats")
+        raise ScheduleError("a dot product is of float32 or float64")
     if problem.n != 1 or problem.strides("a")[-1] != 1 or problem.constant_b:
         raise ScheduleError(
             "a dot product needs n = 1, contiguous rows of A and a B that is no constant"
@@ -203,7 +210,7 @@ class ContractionScratch:
         cls, problem: ContractionProblem, schedule: ContractionSchedule, target: TargetNumbers
     ) -> "ContractionScratch":
         """The layout; a part that is not needed takes no bytes."""
-        left_bytes = 2 if problem.form(target, schedule.rows).widens_left else 1
+        left_bytes = bits_of(problem.form(target, schedule.rows).left) // 8
         sizes = (
             panel_elements(problem, schedule, target) * problem.element_bytes(),
             partial_elements(problem, schedule) * problem.bits // 8,

@@ -106,11 +106,11 @@ def pack(
 ) -> np.ndarray:
     """Weights in the order of use: [phase][panel][kd][block][kw][kh][unit][vectors · V][channel of the unit].
 
-    With groups of floats it is [panel][group][kd]…, the groups those of which the panel has output channels; there
-    are zeros for output channels of other groups. A panel of integers has the blocks of all its groups at once.
+    With several groups of floats it is [panel][group][kd]…, the groups those of which the panel has output channels;
+    there are zeros for output channels of other groups. A panel of integers has the blocks of all its groups at once.
 
     Args:
-        weight: (phases · oc, c / groups, taps…), float32 or int8.
+        weight: (phases · oc, c / groups, taps…), of the problem's type of weights.
         problem: the convolution.
         schedule: a legal schedule.
         target: the machine.

@@ -21,8 +21,8 @@ class ConvProblem:
 
     Along the depth of a volume the taps of the window are part of the sum, as blocks of input channels are.
 
-    A step of the innermost loop takes a *unit* of neighbouring input channels: one of floats, a few of 8-bit integers,
-    as `product_form` says. Sums of floats are float32, those of integers int32.
+    A step of the innermost loop takes a *unit* of neighbouring input channels: one of floats, two of bfloat16 or a few
+    of 8-bit integers, as `product_form` says. Sums of floats are float32, those of integers int32.
 
     Attributes:
         n: batch size.
@@ -36,7 +36,7 @@ class ConvProblem:
             "plain" is [n][c][d][h][w], for at most V channels and one group.
         phases: of a transposed convolution, whose window is the one that all phases read; None for others.
         dtype: of the input.
-        weights: of the weights: "f32", or 8-bit integers where the input has them.
+        weights: of the weights: that of the input, or another one of 8-bit integers.
         d: images of a volume.
         depth: the window along the depth of a volume; None for images.
     """
@@ -50,8 +50,8 @@ class ConvProblem:
     groups: int = 1
     layout: Literal["blocked", "plain"] = "blocked"
     phases: Phases | None = None
-    dtype: Literal["f32", "i8", "ui8"] = "f32"
-    weights: Literal["f32", "i8", "ui8"] = "f32"
+    dtype: Literal["f32", "f16", "bf16", "i8", "ui8"] = "f32"
+    weights: Literal["f32", "f16", "bf16", "i8", "ui8"] = "f32"
     d: Size = 1
     depth: Window | None = None
 
@@ -86,7 +86,7 @@ class ConvProblem:
     @property
     def is_integer(self) -> bool:
         """Whether operands are 8-bit integers."""
-        return self.dtype != "f32"
+        return self.dtype in ("i8", "ui8")
 
     @property
     def is_plain(self) -> bool:
@@ -94,17 +94,17 @@ class ConvProblem:
         return self.layout == "plain"
 
     def form(self, target: TargetNumbers) -> ProductForm:
-        """How products are summed on a target."""
-        return product_form(self.dtype, self.weights, target)
+        """How products are summed on a target; with several groups, floats of two of them never meet in a product."""
+        return product_form(self.dtype, self.weights, target, pairs=self.groups == 1)
 
     def needs_staging(self, target: TargetNumbers) -> bool:
         """Whether the input must be staged: it has padding, or does not lie in memory as products read it.
 
         Images of floats in the padding along the depth are left out of the sum; those of integers may hold any number.
         """
-        form, integer = self.form(target), self.is_integer
-        filled = any(self.window.pads) or (integer and self.pads_depth)
-        return filled or form.widens_left or (self.is_plain and integer)
+        form = self.form(target)
+        filled = any(self.window.pads) or (self.is_integer and self.pads_depth)
+        return filled or form.widens_left or (self.is_plain and form.group > 1)
 
     def output(self, axis: int, size: Any) -> Any:
         """Rows (axis 0) or columns (axis 1) of the result for an image of `size` of them."""

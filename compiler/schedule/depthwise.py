@@ -65,17 +65,17 @@ def pack(weight: np.ndarray, target: TargetNumbers) -> np.ndarray:
     """Weights in the order of use: [block][kd][kh][kw][V].
 
     Args:
-        weight: float32, (c, 1, kernel…).
+        weight: floats of at most 32 bits, (c, 1, kernel…).
         target: the machine.
 
     Returns:
-        A flat float32 array; channels that do not exist have zeros.
+        A flat array of the same type; channels that do not exist have zeros.
     """
     lanes = target.lanes(32)
     weight = _rows(weight)
     c, kh, kw = weight.shape
     blocks = -(-c // lanes)
-    padded = np.zeros((blocks * lanes, kh, kw), np.float32)
+    padded = np.zeros((blocks * lanes, kh, kw), weight.dtype)
     padded[:c] = weight
     blocked = padded.reshape(blocks, lanes, kh, kw).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(blocked).reshape(-1)

@@ -2,15 +2,22 @@
 
 Integer kernels are written for one instruction of the target. Each sums products of 8-bit integers in int32 exactly, so
 that all of them give the same integers; they differ in how many elements of k a lane takes in one step.
+
+Products of floats of 16 bits are summed in float32. Where no instruction takes them they are widened: B where it is
+loaded, A into scratch memory before, once for all panels.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 
-Instruction = Literal["fma", "vpdpbusd", "pairs", "sdot", "udot", "smmla", "smull"]
-"""The instructions; "pairs" multiplies pairs of int16 (`vpmaddwd` on x86) and takes any signs."""
+Instruction = Literal["fma", "vpdpbusd", "pairs", "sdot", "udot", "smmla", "smull", "vdpbf16ps"]
+"""The instructions; "fma" is of float32 or float64, "pairs" of int16 (`vpmaddwd` on x86), for any signs."""
+
+NARROW_FLOATS = ("f16", "bf16")
+"""The types of floats of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,7 @@ class ProductForm:
 
     Attributes:
         instruction: which multiply-add.
-        left: the type of A's elements as the innermost loop reads them; "i16" where they are
+        left: the type of A's elements as the innermost loop reads them; wider than `right` where they are
             widened into scratch first.
         right: the type of B's elements in memory.
         sum: the type of the sums.
@@ -36,8 +43,8 @@ class ProductForm:
 
     @property
     def widens_left(self) -> bool:
-        """Whether 8-bit elements of A must be widened before they are read."""
-        return self.left == "i16"
+        """Whether elements of A must be widened before they are read."""
+        return bits_of(self.left) > bits_of(self.right)
 
     def registers(self, rows: int, vectors: int) -> int:
         """Vector registers of a tile: sums, a row of the panel, an element of A, what lies between product and sum.
@@ -49,20 +56,27 @@ class ProductForm:
         return rows * vectors + panel + 1 + between
 
 
-def product_form(left: str, right: str, target: TargetNumbers, rows: int = 1) -> ProductForm:
+def product_form(
+    left: str, right: str, target: TargetNumbers, rows: int = 1, *, pairs: bool = True
+) -> ProductForm:
     """The form of products of two element types on a target.
 
     Args:
-        left: the type of A: "f32", "f64", or "i8" or "ui8".
+        left: the type of A: "f32", "f64", "f16", "bf16", or "i8" or "ui8".
         right: the type of B; that of A, or "i8" or "ui8".
         target: the machine.
         rows: rows of the register tile; some instructions take two at a time.
+        pairs: whether instructions may take neighbours along k that are floats together.
 
     Raises:
         ScheduleError: there are no products of these types.
     """
     if left in ("f32", "f64") and left == right:
         return ProductForm("fma", left, left, left)
+    if left in NARROW_FLOATS and left == right:
+        if left == "bf16" and pairs and _has_vdpbf16ps(target):
+            return ProductForm("vdpbf16ps", left, left, "f32", 2)
+        return ProductForm("fma", "f32", left, "f32")
     if left not in ("i8", "ui8") or right not in ("i8", "ui8"):
         raise ScheduleError(f"there are no products of {left} and {right}")
     if (left, right) == ("ui8", "i8") and _has_vpdpbusd(target):
@@ -84,6 +98,13 @@ def written_for(target: TargetNumbers, feature: str) -> bool:
     if target.has("portable"):
         return target.has(f"portable-{feature}")
     return target.has(feature)
+
+
+def _has_vdpbf16ps(target: TargetNumbers) -> bool:
+    """Whether there is a vdpbf16ps of the target's vectors."""
+    return written_for(target, "avx512bf16") and (
+        target.lanes(32) == 16 or written_for(target, "avx512vl")
+    )
 
 
 def _has_vpdpbusd(target: TargetNumbers) -> bool:

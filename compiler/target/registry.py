@@ -12,7 +12,7 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
 
-PRECISIONS: Final = ("fp32", "int8", "dynamic", "w8", "w4")
+PRECISIONS: Final = ("fp32", "int8", "dynamic", "w8", "w4", "fp16", "bf16")
 """The precisions there are; the first is the default. `compiler/pipelines.py` has the passes of the others."""
 
 _KIB: Final = 1024

@@ -42,8 +42,8 @@ _WHOLE = frozenset({"nn.reduce_mean", "nn.reduce_sum"})
 _MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
 """Ops that take elements of their first operand at other places of an image."""
 
-_DTYPES = frozenset({"f32", "i32", "ui8", "i8"})
-"""Of images in blocks: float32, 8-bit integers, and what is computed between the two."""
+_DTYPES = frozenset({"f32", "f16", "bf16", "i32", "ui8", "i8"})
+"""Of images in blocks: floats of at most 32 bits, 8-bit integers, and what is computed between the two."""
 
 _SPATIAL = {4: "HW", 5: "DHW"}
 """By rank, the axes behind the channels of images and volumes."""
@@ -138,7 +138,9 @@ class _Assignment:
         """Whether there are kernels for convolutions of the operands' types, with such a bias or zero points."""
         if isinstance(conv, ConvInteger):
             return conv.is_plain
-        return dtype_of(conv.x) == "f32" and (conv.bias is None or const_of(conv.bias) is not None)
+        return dtype_of(conv.x) in ("f32", "f16", "bf16") and (
+            conv.bias is None or const_of(conv.bias) is not None
+        )
 
     def _is_of_whole_images(self, op: Op) -> bool:
         """Whether the op is a mean or sum over all places of a channel; its result, one pixel, is row-major too."""

@@ -1,5 +1,6 @@
 """Each instruction against its meaning in numpy: expanded everywhere, natively where this host has it."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,9 +10,23 @@ from xcompile.compiler.codegen.cpu.isa import INSTRUCTIONS, Instruction
 from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.registry import targets
 
-DTYPES = {"i8": np.int8, "i16": np.int16, "i32": np.int32}
+DTYPES = {
+    "i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32, "bf16": ml_dtypes.bfloat16
+}  # fmt: skip
 
 EVERY = [pytest.param(i, id=i.intrinsic.removeprefix("llvm.")) for i in INSTRUCTIONS]
+
+
+FLOATS = {"f32": np.uint32, "bf16": np.uint16}
+
+
+def floats(random: np.random.Generator, lanes: int, dtype: str, round_: int) -> np.ndarray:
+    """Random bits, and in every other round numbers of like sizes, whose sums are rounded."""
+    if round_ % 2:
+        sizes = np.exp2(random.integers(-4, 12, lanes))
+        return (random.standard_normal(lanes) * sizes).astype(DTYPES[dtype])
+    raw = FLOATS[dtype]
+    return random.integers(0, np.iinfo(raw).max, lanes, raw, endpoint=True).view(DTYPES[dtype])
 
 
 def operands(instruction: Instruction, round_: int) -> list[np.ndarray]:
@@ -19,6 +34,9 @@ def operands(instruction: Instruction, round_: int) -> list[np.ndarray]:
     random = np.random.default_rng(round_)
     arrays: list[np.ndarray] = []
     for position, (lanes, dtype) in enumerate(instruction.operands):
+        if dtype in FLOATS:
+            arrays.append(floats(random, lanes, dtype, round_))
+            continue
         info = np.iinfo(DTYPES[dtype])
         value = random.integers(info.min, info.max, lanes, endpoint=True)
         if round_ < 9:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu import math
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.lanes import Lanes
 from xcompile.compiler.codegen.cpu.panels import Panels
 from xcompile.compiler.codegen.cpu.products import FloatProducts
@@ -282,6 +283,7 @@ class _Group:
             return score
         if self.mask.row == 0:
             one = b.load(self.mask.buffer, self.mask.at(b, 0, key))
+            one = cast(b, one, self.mask.buffer.dtype, m.dtype, 0)
             return m.add(score, b.broadcast(one, m.dtype, self.lanes))
         return m.add(score, b.load(self.scores, slot, self.lanes))
 

@@ -1,5 +1,6 @@
 """The family of attention: `nn.fused_attention`; operands are read and the result stored through transpositions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.cpu.anchored import (
@@ -11,12 +12,17 @@ from xcompile.compiler.codegen.cpu.anchored import (
 )
 from xcompile.compiler.codegen.cpu.attention import AttentionInputs, emit_attention
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index
+from xcompile.compiler.codegen.cpu.builder import Value as Register
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.contractions import Strided
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
+from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import attention
 from xcompile.compiler.schedule.attention import AttentionProblem, AttentionSchedule
+from xcompile.compiler.schedule.products import NARROW_FLOATS
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.support.dims import Dim
@@ -68,6 +74,8 @@ class AttentionPlan:
         if not isinstance(depth, int) or not isinstance(value_depth, int):
             no_match("a depth is known only at run time")
         dtype: Any = dtype_of(self.op.q)
+        if dtype in NARROW_FLOATS:
+            dtype = "f32"
         if dtype not in ("f32", "f64"):
             no_match(f"elements are {dtype}")
         mask = self._operands.get("mask")
@@ -109,7 +117,7 @@ class AttentionPlan:
         signature = self.kernel.signature(scratch=True)
         b = Builder()
         rank = len(self.kernel.shape(self.op.y))
-        sink = make_sink(self.kernel, b, signature, self.op, rank - 1)
+        sink = make_sink(self.kernel, b, signature, self.op, rank - 1, self._finish)
         places: dict[str, tuple[Buffer, Index]] = {
             name: (signature.buffer(operand_position(self.kernel, operand.argument)), 0)
             for name, operand in self._operands.items()
@@ -127,3 +135,8 @@ class AttentionPlan:
             signature.buffer(len(signature.buffers) - 1),
         )
         return emitted(b, symbol, signature)
+
+    def _finish(self, pull: Pull, value: Register, at: Sequence[Coordinate]) -> Register:
+        """A result as it is stored: rounded where that has 16 bits."""
+        del at
+        return cast(pull.b, value, self.problem.dtype, dtype_of(self.op.y), pull.lanes)

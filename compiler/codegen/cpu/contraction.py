@@ -128,7 +128,7 @@ class _Contraction:
             b_strides = [*_packed_batch(b, problem, one), width, 1]
         rows = LeftRows(
             b, form, lanes, left, problem.signed_left, k, (a_strides[-2], a_strides[-1]),
-            view(places.left, "i16" if form.widens_left else left.dtype),
+            view(places.left, form.left if form.widens_left else left.dtype),
             left_row_elements(problem, schedule, target),
         )  # fmt: skip
         panels = Panels(
@@ -275,7 +275,7 @@ class _Contraction:
         def added() -> list[Value]:
             assert self.partial is not None
             waiting = [b.load(self.partial, slot(r, v), self.lanes) for r, v in cells]
-            add = "arith.addi" if self.problem.operands else "arith.addf"
+            add = "arith.addi" if self.problem.is_integer else "arith.addf"
             return [
                 b.binary(add, w, s, self.lanes, self.problem.dtype)
                 for w, s in zip(waiting, sums, strict=True)

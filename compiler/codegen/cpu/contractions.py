@@ -17,14 +17,19 @@ from xcompile.compiler.codegen.cpu.anchored import (
     symbol_sizes,
 )
 from xcompile.compiler.codegen.cpu.builder import Builder
+from xcompile.compiler.codegen.cpu.builder import Value as Register
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.contraction import emit_contraction
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.layout import Layout
+from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.rewrite import no_match, producer
 from xcompile.compiler.schedule import contraction
 from xcompile.compiler.schedule.contraction import ContractionProblem, ContractionSchedule
+from xcompile.compiler.schedule.products import NARROW_FLOATS
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Size
 from xcompile.compiler.support.dims import Dim, product
@@ -76,7 +81,7 @@ class Strided:
 
 
 class ContractionFamily:
-    """Takes kernels whose anchor is a `nn.matmul` of float32 or float64 tensors of at least two axes.
+    """Takes kernels whose anchor is a `nn.matmul` of floats of at least two axes.
 
     Or a `nn.matmul_integer` of such without zero points.
     """
@@ -99,7 +104,7 @@ class ContractionPlan:
         integers = op.NAME == "nn.matmul_integer"
         if integers and not op.is_plain:
             no_match("operands have zero points")
-        if not integers and dtype_of(op.a) not in ("f32", "f64"):
+        if not integers and dtype_of(op.a) not in ("f32", "f64", *NARROW_FLOATS):
             no_match(f"elements are {dtype_of(op.a)}")
         self._a, self._b = Strided.of(kernel, op.a), Strided.of(kernel, op.b)
         if min(len(self._a.shape), len(self._b.shape)) < 2:
@@ -150,7 +155,11 @@ class ContractionPlan:
         if not isinstance(k, int):
             k = self._b.shape[-2]  # the sizes are equal when the kernel runs; this one may be known
         dtype: Any = dtype_of(self.op.y)
-        operands: Any = (dtype_of(self.op.a), dtype_of(self.op.b)) if dtype == "i32" else None
+        operands: Any = (dtype_of(self.op.a), dtype_of(self.op.b))
+        if dtype in NARROW_FLOATS:
+            dtype = "f32"
+        elif dtype != "i32":
+            operands = None
         if self._flat:
             return ContractionProblem(
                 m=monomial(product([*a_batch, m])), n=monomial(n), k=monomial(k),
@@ -221,7 +230,13 @@ class ContractionPlan:
         b = Builder()
         rank = len(self.kernel.shape(self.op.y))
         sink = make_sink(
-            self.kernel, b, signature, self.op, rank - 1, leading=rank - 2 if self._flat else 0
+            self.kernel,
+            b,
+            signature,
+            self.op,
+            rank - 1,
+            self._finish,
+            rank - 2 if self._flat else 0,
         )
         emit_contraction(
             b, self.problem, self.schedule, self.kernel.target,
@@ -231,6 +246,11 @@ class ContractionPlan:
             signature.buffer(len(signature.buffers) - 1) if signature.scratch else None,
         )  # fmt: skip
         return emitted(b, symbol, signature)
+
+    def _finish(self, pull: Pull, value: Register, at: Sequence[Coordinate]) -> Register:
+        """A sum as the result has it: rounded where that has 16 bits."""
+        del at
+        return cast(pull.b, value, self.problem.dtype, dtype_of(self.op.y), pull.lanes)
 
 
 def _swapped(rank: int) -> tuple[int, ...]:

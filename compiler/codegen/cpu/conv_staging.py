@@ -1,6 +1,6 @@
 """Staging: the input of a tile copied to scratch memory, so that inner loops know no padding.
 
-Integers are brought into the form that products read: widened where that asks for it, and of row-major input the
+Elements are brought into the form that products read: widened where that asks for it, and of row-major input the
 channels of a unit next to each other.
 """
 
@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.conv_context import ConvContext
 from xcompile.compiler.codegen.cpu.windows import taps
-from xcompile.compiler.ir.dtypes import is_unsigned
+from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
 
 
 def stage(
@@ -124,7 +125,7 @@ class _Part:
 
 def _parts(context: ConvContext, n: Index) -> list[_Part]:
     b, problem, blocking = context.b, context.problem, context.blocking
-    if not (problem.is_plain and problem.is_integer):
+    if not (problem.is_plain and blocking.form.group > 1):
         first = b.mul(n, blocking.planes)
         return [_Part(_Pixels(context), first, 0, blocking.planes)]
     group = blocking.form.group
@@ -205,7 +206,7 @@ class _Pixels:
 
 
 class _Units(_Pixels):
-    """Copies pixels of row-major integers: the channels of a unit, each from its own plane, next to each other."""
+    """Copies pixels of row-major input: the channels of a unit, each from its own plane, next to each other."""
 
     def __init__(self, context: ConvContext, channels: int) -> None:
         super().__init__(context)
@@ -244,6 +245,14 @@ class _Units(_Pixels):
 
 
 def extended(b: Builder, value: Value, dtype: str, lanes: int, to: str) -> Value:
-    """Integers of `dtype` in a wider type, by their sign."""
+    """Elements in a wider type: integers by their sign, floats as float32, or as their bits in an integer."""
+    if is_float(dtype) and is_float(to):
+        return cast(b, value, dtype, to, lanes)
+    raw = f"i{bits_of(dtype)}"
+    if is_float(dtype):
+        value = b.op(
+            f"arith.bitcast {value} : {vector_type(lanes, dtype)} to {vector_type(lanes, raw)}"
+        )
+        dtype = f"u{raw}"
     op = "arith.extui" if is_unsigned(dtype) else "arith.extsi"
-    return b.op(f"{op} {value} : {vector_type(lanes, 'i8')} to {vector_type(lanes, to)}")
+    return b.op(f"{op} {value} : {vector_type(lanes, raw)} to {vector_type(lanes, to)}")

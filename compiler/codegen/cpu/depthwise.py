@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.sink import Sink
-from xcompile.compiler.codegen.cpu.windows import WindowRows, WindowSizes
+from xcompile.compiler.codegen.cpu.windows import Decode, WindowRows, WindowSizes
 from xcompile.compiler.schedule.depthwise import DepthwiseProblem
 from xcompile.compiler.schedule.schedule import TargetNumbers
 from xcompile.compiler.schedule.window import WindowSchedule
@@ -22,6 +23,7 @@ def emit_depthwise(
     begin: Index,
     end: Index,
     sizes: Mapping[str, Index],
+    decode: Decode | None = None,
 ) -> None:
     """Write the units [begin, end) of a depthwise convolution.
 
@@ -36,10 +38,13 @@ def emit_depthwise(
         begin: the first unit.
         end: one past the last unit.
         sizes: values of the problem's symbols.
+        decode: makes float32 of the elements in memory; None where they are that.
     """
     reduction = _WeightedSum(b, weights, problem, target.lanes(32))
     window_sizes = WindowSizes.of(b, problem, sizes)
-    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes).units(begin, end)
+    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes, decode).units(
+        begin, end
+    )
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class _WeightedSum:
         b, (kh, kw) = self.b, self.problem.window.kernel
         rows = kh * (self.problem.depth.kernel[0] if self.problem.depth else 1)
         place = b.add(b.mul(b.add(b.mul(block, rows), r), kw), s)
-        return b.load(self.weights, b.mul(place, self.lanes), self.lanes)
+        loaded = b.load(self.weights, b.mul(place, self.lanes), self.lanes)
+        return cast(b, loaded, self.weights.dtype, "f32", self.lanes)
 
     def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
         assert weight is not None

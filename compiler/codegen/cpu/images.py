@@ -16,6 +16,7 @@ from xcompile.compiler.codegen.cpu.anchored import (
     symbol_sizes,
 )
 from xcompile.compiler.codegen.cpu.builder import Builder, Signature, Value
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.conv import emit_conv
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.depthwise import emit_depthwise
@@ -23,6 +24,7 @@ from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, e
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
+from xcompile.compiler.codegen.cpu.windows import Decode
 from xcompile.compiler.codegen.cpu.winograd import emit_winograd
 from xcompile.compiler.codegen.cpu.winograd_transforms import emit_winograd_weights
 from xcompile.compiler.codegen.job import EmittedKernel
@@ -30,6 +32,7 @@ from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import conv, depthwise, winograd
+from xcompile.compiler.schedule.products import NARROW_FLOATS
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import Window, WindowSchedule, of_volume
 from xcompile.compiler.support.dims import Dim
@@ -97,6 +100,7 @@ class ConvPlan(ImagePlan):
     """Direct convolution."""
 
     family = "conv"
+    dtypes = ("f32", *NARROW_FLOATS)
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
@@ -120,9 +124,13 @@ class ConvPlan(ImagePlan):
         depth, window = window_of(kernel, op, tuple(weight[2:]))
         problem = conv.ConvProblem(
             self.n, self.channels, self.h, self.w, weight[0], window, op.groups, self.layout,
-            d=self.d, depth=depth,
+            d=self.d, depth=depth, **self.kinds(),
         )  # fmt: skip
         return conv.flatten(problem) if self._may_flatten() else problem
+
+    def kinds(self) -> dict[str, Any]:
+        """The types of the problem's operands."""
+        return {"dtype": dtype_of(self.x), "weights": dtype_of(self.op.w)}
 
     @property
     def layout(self) -> Literal["plain", "blocked"]:
@@ -134,6 +142,8 @@ class ConvPlan(ImagePlan):
             no_match("the weights are not constant")
         if Layout.of(self.op.y.type).block == 0:
             no_match("the result is row-major")
+        if dtype_of(self.x) in NARROW_FLOATS and dtype_of(self.op.w) != dtype_of(self.x):
+            no_match(f"weights of {dtype_of(self.op.w)} for an image of {dtype_of(self.x)}")
 
     def _may_flatten(self) -> bool:
         """Whether everything in the epilogue takes the image's rows for one long row."""
@@ -165,7 +175,7 @@ class ConvPlan(ImagePlan):
         return pixels * self.schedule.vectors * channels * taps / self.kernel.target.fma_ports
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self.op.bias, at)
+        return finished(pull, value, self.op, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         scratch = signature.buffer(len(signature.buffers) - 1) if signature.scratch else None
@@ -184,6 +194,7 @@ class DepthwisePlan(ImagePlan):
     """Depthwise convolution."""
 
     family = "depthwise"
+    dtypes = ("f32", *NARROW_FLOATS)
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
@@ -195,6 +206,8 @@ class DepthwisePlan(ImagePlan):
             or weight[1] != 1
         ):
             no_match("not one constant window a channel")
+        if dtype_of(self.x) not in BYTES and dtype_of(op.w) != dtype_of(self.x):
+            no_match(f"weights of {dtype_of(op.w)} for an image of {dtype_of(self.x)}")
         if Layout.of(self.x.type).block == 0 or Layout.of(op.y.type).block == 0:
             no_match("operands are row-major")
         self.problem = self.find_problem(*window_of(kernel, op, tuple(weight[2:])))
@@ -224,13 +237,14 @@ class DepthwisePlan(ImagePlan):
         return row_cost(self.schedule, self.w, self.problem.window, self.problem.depth)
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self.op.bias, at)
+        return finished(pull, value, self.op, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_depthwise(
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x),
             self.argument(signature, self.op.w), sink, signature.begin, signature.end,
             self.kernel.environment(signature),
+            widening(b, dtype_of(self.x), self.kernel.target.lanes(32)),
         )  # fmt: skip
 
 
@@ -297,7 +311,7 @@ class WinogradPlan(ImagePlan):
         return emitted(b, symbol, signature)
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
-        return add_bias(pull, value, self.op.bias, at)
+        return finished(pull, value, self.op, at)
 
     def write(self, b: Builder, signature: Signature, sink: Sink) -> None:
         emit_winograd(
@@ -349,11 +363,20 @@ def window_of(kernel: Kernel, op: Any, window: tuple[int, ...]) -> tuple[Window 
     return of_volume(found) if len(window) == 3 else (None, found)
 
 
-def add_bias(pull: Pull, value: Value, bias: Tensor | None, at: Sequence[Coordinate]) -> Value:
-    """The accumulator plus the bias of its channels."""
-    if bias is None:
-        return value
-    return pull.b.binary("arith.addf", value, pull.value(bias, [at[1]]), pull.lanes)
+def finished(pull: Pull, value: Value, op: Any, at: Sequence[Coordinate]) -> Value:
+    """A sum of float32 plus the bias of its channels, as the result has it: rounded where that has 16 bits."""
+    b, lanes = pull.b, pull.lanes
+    if op.bias is not None:
+        bias = cast(b, pull.value(op.bias, [at[1]]), dtype_of(op.bias), "f32", lanes)
+        value = b.binary("arith.addf", value, bias, lanes)
+    return cast(b, value, "f32", dtype_of(op.results[0]), lanes)
+
+
+def widening(b: Builder, dtype: str, lanes: int) -> Decode | None:
+    """What makes float32 of the elements of an image; None where they are that."""
+    if dtype not in NARROW_FLOATS:
+        return None
+    return lambda raw, image, channel: cast(b, raw, dtype, "f32", lanes)
 
 
 def row_cost(schedule: WindowSchedule, w: int | str, window: Window, depth: Window | None) -> float:

@@ -13,7 +13,6 @@ from xcompile.compiler.codegen.cpu.integer_depthwise import emit_integer_depthwi
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.ir.rewrite import no_match
-from xcompile.compiler.schedule.conv import ConvProblem
 from xcompile.compiler.schedule.depthwise import (
     DepthwiseProblem,
     pack_integers,
@@ -33,11 +32,6 @@ class IntegerConvPlan(ConvPlan):
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         check_plain(op)
         super().__init__(kernel, op, schedule)
-
-    def find_problem(self) -> ConvProblem:
-        op: Any = self.op
-        kinds: dict[str, Any] = {"dtype": dtype_of(self.x), "weights": dtype_of(op.w)}
-        return replace(super().find_problem(), **kinds)
 
     def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
         return value

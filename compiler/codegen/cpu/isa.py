@@ -1,4 +1,4 @@
-"""Instructions worth naming: integer multiply-adds that LLVM does not find in ordinary vector code.
+"""Instructions worth naming: multiply-adds that LLVM does not find in ordinary vector code.
 
 Each has three things: the LLVM intrinsic, its meaning in numpy, and a portable expansion into ordinary vector ops. The
 intrinsic is what ships; the expansion lets any host run the kernels of any target in tests.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.lanes import Lanes
 from xcompile.compiler.codegen.cpu.shuffles import shuffle
 
 Expansion = Callable[..., Value]
@@ -26,7 +27,7 @@ class Instruction:
         operands: the types of the operands, lanes and element.
         result: the type of the result.
         features: alternatives that make it available, each a set of LLVM's feature names.
-        meaning: what it computes, on numpy arrays with signed elements.
+        meaning: what it computes, on numpy arrays with signed elements; which NaN comes of NaN is left open.
         expansion: writes the same in ops of arith and vector.
     """
 
@@ -93,6 +94,34 @@ def _neighbours(a: np.ndarray) -> np.ndarray:
     return a.reshape(-1, 2).sum(axis=1, dtype=np.int32)
 
 
+_LEAST_NORMAL = 2.0**-126
+
+
+def _flushed(x: np.ndarray) -> np.ndarray:
+    """float32 with zeros of the same sign for denormals."""
+    return np.where(np.abs(x) < np.float32(_LEAST_NORMAL), np.copysign(np.float32(0), x), x)
+
+
+def _fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a·b + c of float32, rounded once: the sum in float64 rounded to odd, then to float32."""
+    with np.errstate(all="ignore"):
+        product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
+        total = product + addend
+        part = total - product
+        rest = (product - (total - part)) + (addend - part)
+        inexact = np.isfinite(total) & (rest != 0)
+        raw = total.view(np.int64) - (inexact & ((rest < 0) == (total > 0)))
+        return np.where(inexact, raw | 1, raw).view(np.float64).astype(np.float32)
+
+
+def _bfloat_pairs(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    wide = [_flushed(v.astype(np.float32)).reshape(-1, 2) for v in (a, b)]
+    total = _flushed(sums)
+    for part in (1, 0):
+        total = _flushed(_fused(wide[0][:, part], wide[1][:, part], total))
+    return total
+
+
 # -- expansions: a lane of 32 bits is taken apart by shifts, which every machine has -------------------
 
 
@@ -125,6 +154,29 @@ def _expand_dot(lanes: int, signs: tuple[bool, bool]) -> Expansion:
     def expansion(b: Builder, sums: Value, x: Value, y: Value) -> Value:
         words = [_cast(b, v, (4 * lanes, "i8"), (lanes, "i32")) for v in (x, y)]
         return _sum_parts(b, lanes, 8, signs, sums, *words)
+
+    return expansion
+
+
+def _flush(b: Builder, x: Value, lanes: int) -> Value:
+    """Zeros of the same sign for denormals."""
+    m = Lanes(b, lanes, "f32")
+    small = m.compare("olt", m.abs(x), m.const(_LEAST_NORMAL))
+    sign = m.from_bits(m.int_op("arith.andi", m.bits(x), m.int_const(-(1 << 31))))
+    return m.select(small, sign, x)
+
+
+def _expand_bfloat_pairs(lanes: int) -> Expansion:
+    def expansion(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+        m = Lanes(b, lanes, "f32")
+        words = [_cast(b, v, (2 * lanes, "bf16"), (lanes, "i32")) for v in (x, y)]
+        high = [m.int_op("arith.andi", word, m.int_const(-(1 << 16))) for word in words]
+        low = [m.int_op("arith.shli", word, m.int_const(16)) for word in words]
+        total = _flush(b, sums, lanes)
+        for part in (high, low):
+            left, right = (_flush(b, m.from_bits(raw), lanes) for raw in part)
+            total = _flush(b, m.fma(left, right, total), lanes)
+        return total
 
     return expansion
 
@@ -212,6 +264,24 @@ def vpdpbusd(lanes: int) -> Instruction:
         (frozenset({"avx512vnni"}),) if lanes == 16 else narrow,
         _dot(np.uint8, np.int8),
         _expand_dot(lanes, (False, True)),
+    )
+
+
+def vdpbf16ps(lanes: int) -> Instruction:
+    """x86: to each of 4, 8 or 16 float32 add two products of bfloat16, the second one of a pair first.
+
+    Both are fused multiply-adds that round to nearest even and raise nothing, whatever the thread's modes are; denormal
+    operands count as zero, and so do denormal results.
+    """
+    features = {"avx512bf16"} if lanes == 16 else {"avx512bf16", "avx512vl"}
+    return Instruction(
+        "vdpbf16ps",
+        f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}",
+        ((lanes, "f32"), (2 * lanes, "bf16"), (2 * lanes, "bf16")),
+        (lanes, "f32"),
+        (frozenset(features),),
+        _bfloat_pairs,
+        _expand_bfloat_pairs(lanes),
     )
 
 
@@ -317,6 +387,7 @@ VPERMI2B = Instruction(
 INSTRUCTIONS = (
     *(vpdpbusd(lanes) for lanes in (4, 8, 16)),
     *(vpmaddwd(lanes) for lanes in (4, 8, 16)),
+    *(vdpbf16ps(lanes) for lanes in (4, 8, 16)),
     SDOT,
     UDOT,
     SMMLA,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.register_tile import TileRows
 from xcompile.compiler.schedule.products import ProductForm
 
@@ -128,9 +129,11 @@ class LeftRows:
             b.store(self._widened(value, 0), memory, b.add(target, k))
 
     def _widened(self, value: Value, lanes: int) -> Value:
-        """8-bit elements as the products read them."""
+        """Elements as the products read them."""
         if not self.form.widens_left:
             return value
+        if self.form.left == "f32":
+            return cast(self.b, value, self.source.dtype, "f32", lanes)
         here, there = (f"vector<{lanes}x{t}>" if lanes else t for t in ("i8", "i16"))
         extend = "arith.extsi" if self.signed else "arith.extui"
         return self.b.op(f"{extend} {value} : {here} to {there}")

@@ -9,7 +9,9 @@ from functools import partial
 from typing import Literal
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.shuffles import interleave, transpose
+from xcompile.compiler.ir.dtypes import bits_of
 
 Fill = Callable[[Buffer, Index, Index, Index], None]
 """`fill(memory, column, low, high)` writes the units [low, high) of the panel of a column to the start of memory."""
@@ -28,7 +30,7 @@ class Panels:
         k: rows of the matrix.
         n: its columns.
         strides: elements from one row and one column to the next; not used when packed.
-        memory: where a panel is packed to.
+        memory: where a panel is packed to; of "f32" where elements of 16 bits are widened on the way.
         group: elements of a unit.
         fill: packs panels that are not made of `source`.
     """
@@ -97,6 +99,13 @@ class Panels:
             for v in range(self.vectors)
         ]
 
+    def _stored(self, value: Value, lanes: int) -> Value:
+        """Elements as the panel has them."""
+        assert self.memory is not None
+        if self.memory.dtype == self.source.dtype:
+            return value
+        return cast(self.b, value, self.source.dtype, self.memory.dtype, lanes)
+
     def _pack_rows(self, start: Index, column: Index, low: Index, high: Index) -> None:
         b = self.b
         assert self.memory is not None
@@ -111,7 +120,7 @@ class Panels:
                 target = b.mul(b.sub(k, low), self.width)
                 for v, mask in enumerate(masks):
                     at = b.add(source, v * self.lanes)
-                    value = b.load(self.source, at, self.lanes, mask)
+                    value = self._stored(b.load(self.source, at, self.lanes, mask), self.lanes)
                     b.store(value, self.memory, b.add(target, v * self.lanes), self.lanes)
 
         whole = isinstance(self.n, int) and self.n % self.width == 0
@@ -152,7 +161,7 @@ class Panels:
 
     def _zero_unless(self, condition: Value | bool, value: Value, lanes: int) -> Value:
         """The vector or scalar where the condition holds, else zeros."""
-        zero = self.b.int_constant(0, self.source.dtype, lanes)
+        zero = self.b.zero(self.source.dtype, lanes)
         if isinstance(condition, bool):
             return value if condition else zero
         kind = vector_type(lanes, self.source.dtype)
@@ -169,7 +178,7 @@ class Panels:
             for lane in range(lanes):
                 at = b.min(b.add(column, v * lanes + lane), b.sub(self.n, 1))
                 source = b.add(start, b.mul(at, self.strides[1]), b.mul(k, self.group))
-                rows.append(b.load(self.source, source, length, mask))
+                rows.append(self._stored(b.load(self.source, source, length, mask), length))
             for step, value in enumerate(self._transposed_units(rows)):
                 at = b.add(b.mul(b.sub(k, low), self.stride), step * self.stride + v * length)
                 b.store(value, memory, at, length)
@@ -190,10 +199,11 @@ class Panels:
 
     def _transposed_units(self, rows: list[Value]) -> list[Value]:
         """The columns of a square of units."""
-        b, element = self.b, self.source.dtype
+        assert self.memory is not None
+        b, element = self.b, self.memory.dtype
         if self.group == 1:
             return transpose(b, rows, element)
-        unit = f"i{8 * self.group}"
+        unit = f"i{bits_of(element) * self.group}"
         inside, outside = (
             vector_type(self.lanes, unit),
             vector_type(self.lanes * self.group, element),
@@ -216,4 +226,4 @@ class Panels:
             if group > 1:
                 value = self._zero_unless(b.compare("slt", k, self.k), value, 0)
             target = b.add(b.mul(b.sub(unit, low), self.stride), b.mul(j, group), i)
-            b.store(value, self.memory, target)
+            b.store(self._stored(value, 0), self.memory, target)

@@ -8,11 +8,13 @@ from typing import Any
 
 from xcompile.compiler.codegen.cpu.anchored import monomial
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
-from xcompile.compiler.codegen.cpu.coordinates import Lane
+from xcompile.compiler.codegen.cpu.casts import cast
+from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel
-from xcompile.compiler.codegen.cpu.images import BYTES, ImagePlan, row_cost, window_of
+from xcompile.compiler.codegen.cpu.images import BYTES, ImagePlan, row_cost, widening, window_of
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
+from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import Decode
 from xcompile.compiler.ir.mlir import ir
@@ -20,6 +22,7 @@ from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.op import view
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.schedule import pool
+from xcompile.compiler.schedule.products import NARROW_FLOATS
 from xcompile.compiler.schedule.schedule import from_json
 from xcompile.compiler.schedule.window import WindowSchedule
 from xcompile.compiler.support.dims import Dim, product
@@ -30,7 +33,7 @@ from xcompile.dialects.nn.kinds import is_elementwise
 class DecodedPlan(ImagePlan):
     """A plan that reads a blocked image, or an expression of its elements and of numbers of each channel."""
 
-    dtypes = ("f32", "i32", *BYTES)
+    dtypes = ("f32", "i32", *BYTES, *NARROW_FLOATS)
 
     def image(self) -> Tensor:
         value: Tensor = self.op.operands[0]
@@ -49,18 +52,28 @@ class DecodedPlan(ImagePlan):
             no_match("operands are row-major")
         return value
 
+    def pooled(self) -> str:
+        """The type in which elements are pooled."""
+        dtype = dtype_of(self.op.operands[0])
+        return "f32" if dtype in NARROW_FLOATS else dtype
+
+    def finish(self, pull: Pull, value: Value, at: Sequence[Coordinate]) -> Value:
+        return cast(pull.b, value, self.pooled(), dtype_of(self.op.results[0]), pull.lanes)
+
     def decode(self, b: Builder, signature: Signature) -> Decode | None:
-        """What makes the op's input of what is in memory; None where that is the input."""
+        """What makes the op's input of what is in memory; None where that is the problem's input."""
         value = self.op.operands[0]
-        if value == self.x:
-            return None
         first = [0] * (len(self.kernel.shape(value)) - 2)
         lanes = self.kernel.target.lanes(32)
+        widen = widening(b, dtype_of(value), lanes)
+        if value == self.x:
+            return widen
         pull = self.kernel.pull(b, signature, lanes)
 
         def decode(raw: Value, image: Index, channel: Index) -> Value:
             with pull.bound(self.x, lambda at: raw):
-                return pull.value(value, [image, Lane(channel, lanes), *first])
+                found = pull.value(value, [image, Lane(channel, lanes), *first])
+            return found if widen is None else widen(found, image, channel)
 
         return decode
 
@@ -72,7 +85,7 @@ class PoolPlan(DecodedPlan):
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
-        is_max, dtype = op.NAME == "nn.max_pool", dtype_of(op.operands[0])
+        is_max, dtype = op.NAME == "nn.max_pool", self.pooled()
         if dtype not in ("f32", *BYTES) or not (is_max or dtype == "f32"):
             no_match(f"a pool of {dtype}")
         kinds: dict[str, Any] = {"kind": "max" if is_max else "average", "dtype": dtype}
@@ -108,7 +121,7 @@ class GlobalPoolPlan(DecodedPlan):
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
-        is_sum, dtype = op.NAME == "nn.reduce_sum", dtype_of(op.operands[0])
+        is_sum, dtype = op.NAME == "nn.reduce_sum", self.pooled()
         if dtype not in ("f32", "i32") or not (is_sum or dtype == "f32"):
             no_match(f"a reduction of {dtype}")
         if len(op.operands) > 1:

@@ -6,8 +6,10 @@ from typing import Protocol
 
 from xcompile.compiler.codegen.cpu import isa
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.isa import Instruction
 from xcompile.compiler.codegen.cpu.shuffles import shuffle
+from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.products import ProductForm
 from xcompile.compiler.schedule.schedule import TargetNumbers
 
@@ -112,13 +114,14 @@ def finish_tile(
 
 @dataclass(frozen=True)
 class FloatProducts:
-    """Fused multiply-adds of "f32" or "f64"; see `Products`."""
+    """Fused multiply-adds of "f32" or "f64", of which B may be stored in 16 bits; see `Products`."""
 
     dtype: str
+    stored: str = ""
 
     @property
     def form(self) -> ProductForm:
-        return ProductForm("fma", self.dtype, self.dtype, self.dtype)
+        return ProductForm("fma", self.dtype, self.stored or self.dtype, self.dtype)
 
     def load_left(
         self,
@@ -129,12 +132,14 @@ class FloatProducts:
         present: Index | None = None,
     ) -> Value:
         del present  # a unit is one element
-        return b.broadcast(b.load(buffer, places[0]), self.dtype, lanes)
+        one = cast(b, b.load(buffer, places[0]), buffer.dtype, self.dtype, 0)
+        return b.broadcast(one, self.dtype, lanes)
 
     def load_right(
         self, b: Builder, buffer: Buffer, at: Index, lanes: int, mask: Value | None = None
     ) -> tuple[Value, ...]:
-        return (b.load(buffer, at, lanes, mask),)
+        loaded = b.load(buffer, at, lanes, mask)
+        return (cast(b, loaded, self.form.right, self.dtype, lanes),)
 
     def multiply_add(
         self, b: Builder, left: Value, right: tuple[Value, ...], sums: Sequence[Value], lanes: int
@@ -147,8 +152,8 @@ class FloatProducts:
 
 
 @dataclass(frozen=True)
-class IntegerProducts:
-    """Products of 8-bit integers, summed in int32; see `Products`.
+class GroupProducts:
+    """Products of neighbours along k: of 8-bit integers, summed in int32, or of bfloat16; see `Products`.
 
     Attributes:
         form: for which instruction.
@@ -159,8 +164,8 @@ class IntegerProducts:
     portable: bool = False
 
     @property
-    def _left_bits(self) -> int:
-        return 16 if self.form.widens_left else 8
+    def _left_type(self) -> str:
+        return self.form.left.removeprefix("u")
 
     def load_left(
         self,
@@ -170,8 +175,8 @@ class IntegerProducts:
         lanes: int,
         present: Index | None = None,
     ) -> Value:
-        group, element = self.form.group, f"i{self._left_bits}"
-        bits = group * self._left_bits
+        group, element = self.form.group, self._left_type
+        bits = group * bits_of(element)
         mask = None if present is None else b.tail_mask(present, group)
         if len(places) == 2:
             units = [b.load(buffer, at, group, mask) for at in places]
@@ -188,7 +193,7 @@ class IntegerProducts:
     def load_right(
         self, b: Builder, buffer: Buffer, at: Index, lanes: int, mask: Value | None = None
     ) -> tuple[Value, ...]:
-        assert mask is None, "columns of integers are read from whole panels"
+        assert mask is None, "columns of groups are read from whole panels"
         form = self.form
         length = form.group * lanes // form.rows
         loaded = [b.load(buffer, b.add(at, half * length), length) for half in range(form.rows)]
@@ -219,6 +224,8 @@ class IntegerProducts:
     def _accumulating(self, lanes: int) -> Instruction:
         if self.form.instruction == "vpdpbusd":
             return isa.vpdpbusd(lanes)
+        if self.form.instruction == "vdpbf16ps":
+            return isa.vdpbf16ps(lanes)
         return {"sdot": isa.SDOT, "udot": isa.UDOT, "smmla": isa.SMMLA}[self.form.instruction]
 
     def finished(self, b: Builder, sums: Sequence[Value], lanes: int) -> list[Value]:
@@ -234,8 +241,8 @@ class IntegerProducts:
 def products_of(form: ProductForm, target: TargetNumbers) -> Products:
     """The writer of a form's multiply-adds on a target."""
     if form.instruction == "fma":
-        return FloatProducts(form.sum)
+        return FloatProducts(form.sum, form.right)
     native = not target.has("portable")
     if form.instruction == "pairs":
         native = native and target.has("sse2")
-    return IntegerProducts(form, portable=not native)
+    return GroupProducts(form, portable=not native)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.ir.dtypes import bits_of
 
 
 def shuffle(b: Builder, x: Value, y: Value, lanes: int, picks: Sequence[int], dtype: str) -> Value:
@@ -33,15 +34,17 @@ def transpose(b: Builder, rows: Sequence[Value], dtype: str) -> list[Value]:
 
 
 def interleave(b: Builder, parts: Sequence[Value], lanes: int, dtype: str) -> Value:
-    """A vector with the first bytes of all parts, then the second ones, and so on; parts are bytes."""
-    assert dtype == "i8"
-    count = len(parts)
-    unit = vector_type(lanes, f"i{8 * count}")
+    """A vector with the first elements of all parts, then the second ones, and so on; they are bytes or bfloat16."""
+    bits = bits_of(dtype)
+    count, raw = len(parts), vector_type(lanes, f"i{bits}")
+    unit = vector_type(lanes, f"i{bits * count}")
     words: Value | None = None
     for number, part in enumerate(parts):
-        word = b.op(f"arith.extui {part} : {vector_type(lanes, dtype)} to {unit}")
+        if dtype != f"i{bits}":
+            part = b.op(f"arith.bitcast {part} : {vector_type(lanes, dtype)} to {raw}")
+        word = b.op(f"arith.extui {part} : {raw} to {unit}")
         if number:
-            shift = b.int_constant(8 * number, f"i{8 * count}", lanes)
+            shift = b.int_constant(bits * number, f"i{bits * count}", lanes)
             word = b.op(f"arith.shli {word}, {shift} : {unit}")
         words = word if words is None else b.op(f"arith.ori {words}, {word} : {unit}")
     return b.op(f"vector.bitcast {words} : {unit} to {vector_type(lanes * count, dtype)}")

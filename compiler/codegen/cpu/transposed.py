@@ -26,7 +26,7 @@ class ConvTransposePlan(ConvPlan):
         depth, window = of_volume(window) if len(kernel) == 3 else (None, window)
         return ConvProblem(
             self.n, self.channels, self.h, self.w, oc * op.groups, window, op.groups, self.layout, phases,
-            d=self.d, depth=depth,
+            d=self.d, depth=depth, **self.kinds(),
         )  # fmt: skip
 
     def weights(self, weight: np.ndarray) -> np.ndarray:
