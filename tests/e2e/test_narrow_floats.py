@@ -23,7 +23,11 @@ from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
 
 NARROW = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16}
-TARGETS = [t for t in ("cpu", "x86-avx2", "x86-avx512") if targets()[t].runs_on(host_target())]
+TARGETS = [
+    pytest.param(name, marks=[pytest.mark.full] if name == "x86-avx512" else [])
+    for name in ("cpu", "x86-avx2", "x86-avx512")
+    if targets()[name].runs_on(host_target())
+]
 
 
 def emulated(

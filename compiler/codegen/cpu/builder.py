@@ -23,12 +23,25 @@ class Buffer:
 
     @property
     def type(self) -> str:
-        return f"memref<?x{self.dtype}>"
+        return f"memref<?x{self.element}>"
+
+    @property
+    def element(self) -> str:
+        """The type of an element in memory; see `in_memory`."""
+        return in_memory(self.dtype)
 
     @property
     def element_bytes(self) -> int:
         """Bytes of an element."""
         return int(self.dtype.lstrip("bfiu")) // 8
+
+
+def in_memory(dtype: str) -> str:
+    """The type that memory has elements of: bfloat16 lies there as integers.
+
+    LLVM takes masked loads and stores of bfloat16 apart where there is no instruction for them, by way of float32.
+    """
+    return "i16" if dtype == "bf16" else dtype
 
 
 def vector_type(lanes: int, dtype: str) -> str:
@@ -194,18 +207,25 @@ class Builder:
 
     def load(self, buffer: Buffer, at: Index, lanes: int = 0, mask: Value | None = None) -> Value:
         """Load a scalar or a vector from element `at`; masked-off lanes are zero and not touched."""
-        index = self.index(at)
+        index, kind = self.index(at), vector_type(lanes, buffer.element)
         if not lanes:
-            return self.op(f"memref.load {buffer.name}[{index}] : {buffer.type}")
-        kind = vector_type(lanes, buffer.dtype)
-        if mask is None:
-            return self.op(f"vector.load {buffer.name}[{index}] : {buffer.type}, {kind}")
-        zero = "0.0" if buffer.dtype.startswith(("f", "b")) else "0"
-        other = self.constant(zero, buffer.dtype, lanes)
-        return self.op(
-            f"vector.maskedload {buffer.name}[{index}], {mask}, {other} : "
-            f"{buffer.type}, vector<{lanes}xi1>, {kind} into {kind}"
-        )
+            value = self.op(f"memref.load {buffer.name}[{index}] : {buffer.type}")
+        elif mask is None:
+            value = self.op(f"vector.load {buffer.name}[{index}] : {buffer.type}, {kind}")
+        else:
+            other = self.zero(buffer.element, lanes)
+            value = self.op(
+                f"vector.maskedload {buffer.name}[{index}], {mask}, {other} : "
+                f"{buffer.type}, vector<{lanes}xi1>, {kind} into {kind}"
+            )
+        return self.bitcast(value, buffer.element, buffer.dtype, lanes)
+
+    def bitcast(self, value: Value, source: str, to: str, lanes: int = 0) -> Value:
+        """The bits of elements as elements of another type of the same width."""
+        if source == to:
+            return value
+        kinds = vector_type(lanes, source), vector_type(lanes, to)
+        return self.op(f"arith.bitcast {value} : {kinds[0]} to {kinds[1]}")
 
     def load_unaligned(self, buffer: Buffer, at: Index, dtype: str) -> Value:
         """A scalar of another type from the bytes at `at` of a buffer of bytes, at any address."""
@@ -223,7 +243,8 @@ class Builder:
     ) -> None:
         """Store a scalar or a vector at element `at`; masked-off lanes are not touched."""
         index = self.index(at)
-        kind = vector_type(lanes, buffer.dtype)
+        kind = vector_type(lanes, buffer.element)
+        value = self.bitcast(value, buffer.dtype, buffer.element, lanes)
         if not lanes:
             self.line(f"memref.store {value}, {buffer.name}[{index}] : {buffer.type}")
         elif mask is None:
@@ -238,7 +259,7 @@ class Builder:
         """Scratch memory (i8) from byte `offset` on, as a flat buffer of `dtype`."""
         head = self.index(offset)
         name = self.op(
-            f"memref.view {scratch.name}[{head}][{self.index(_VIEW)}] : {scratch.type} to memref<?x{dtype}>"
+            f"memref.view {scratch.name}[{head}][{self.index(_VIEW)}] : {scratch.type} to memref<?x{in_memory(dtype)}>"
         )
         return Buffer(name, dtype)
 
@@ -379,7 +400,7 @@ class Builder:
         """The whole module: constants first, then what was written."""
         views = [
             f"%b{i} = memref.reinterpret_cast %p{i} to offset: [0], sizes: [{self.index(_VIEW)}], strides: [1] : "
-            f"memref<1x{dtype}> to memref<?x{dtype}>"
+            f"memref<1x{in_memory(dtype)}> to memref<?x{in_memory(dtype)}>"
             for i, dtype in enumerate(signature.buffers)
         ]
         body = "\n".join([*self._head, *views, *self._lines])
@@ -417,7 +438,8 @@ class Signature:
 
     def text(self) -> str:
         buffers = [
-            f"%p{i}: memref<1x{dtype}>" + ("" if i in self.aliased else " {llvm.noalias}")
+            f"%p{i}: memref<1x{in_memory(dtype)}>"
+            + ("" if i in self.aliased else " {llvm.noalias}")
             for i, dtype in enumerate(self.buffers)
         ]
         sizes = [f"%s{i}: index" for i in range(self.sizes)]

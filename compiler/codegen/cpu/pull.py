@@ -338,13 +338,14 @@ class Pull:
             return self.b.load(buffer, offset.base, self.lanes, mask)
         if not isinstance(offset, Lanes):
             return self.b.broadcast(self.b.load(buffer, offset), buffer.dtype, self.lanes)
-        kind = vector_type(self.lanes, buffer.dtype)
+        kind = vector_type(self.lanes, buffer.element)
         mask = self.mask or self.b.int_constant(1, "i1", self.lanes)
-        zero = self.b.constant("0.0" if buffer.dtype[0] in "fb" else "0", buffer.dtype, self.lanes)
-        return self.b.op(
+        zero = self.b.zero(buffer.element, self.lanes)
+        found = self.b.op(
             f"vector.gather {buffer.name}[{self.b.index(0)}] [{offset.vector}], {mask}, {zero} : {buffer.type}, "
             f"vector<{self.lanes}xindex>, vector<{self.lanes}xi1>, {kind} into {kind}"
         )
+        return self.b.bitcast(found, buffer.element, buffer.dtype, self.lanes)
 
     def store(self, source: Source, value: Value, at: At) -> None:
         """Store elements; the lanes must be next to each other in memory, or there are none."""
