@@ -129,16 +129,16 @@ class TestGraph:
         assert op_names(module) == ["func.return"]
 
     @pytest.mark.full
-    def test_chain_of_100000_nodes_is_imported_in_a_minute(self):
+    def test_chain_of_100000_nodes_is_imported_in_a_minute_of_processor_time(self):
         names = ["x", *(f"t{i}" for i in range(100_000))]
         nodes = [
             node("ReduceSum", [a], [b], noop_with_empty_axes=1)
             for a, b in itertools.pairwise(names)
         ]
         proto = model(nodes, {"x": [1]}, [names[-1]])
-        start = time.monotonic()
+        start = time.process_time()
         module = import_onnx(proto)
-        assert time.monotonic() - start < 60
+        assert time.process_time() - start < 60
         assert len(op_names(module)) == 100_001
 
     def test_output_may_be_an_input_or_a_constant(self):
