@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from xcompile.compiler.artifact import Artifact
+from xcompile.compiler.diff.inside import WatchedChain, expected_inside
 from xcompile.compiler.diff.native import NativeInterpreter, NativeKernel, compile_kernels
 from xcompile.compiler.diff.report import Culprit, Row, Verdict
 from xcompile.compiler.diff.split import Splitter
 from xcompile.compiler.ir.location import describe
+from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.regions import uses_of
 from xcompile.compiler.numerics.compare import Allowed, metrics, mismatch
 from xcompile.compiler.numerics.recording import Recording, operations_of
 from xcompile.compiler.request import Request
@@ -65,17 +68,19 @@ class Steps:
     def rows(self) -> list[Row]:
         """Run each launch on its own and all in a row; a row for each result, and for each output of the model."""
         inputs = self._recording.inputs
-        chain = NativeInterpreter(self._module, inputs, self._native)
+        chain = WatchedChain(self._module, inputs, self._native)
         arguments = self._module.main.regions[0].blocks[0].arguments
         known: dict[Value, np.ndarray] = dict(zip(arguments, inputs, strict=True))
         *body, terminator = operations_of(self._module)
         found: list[Row] = []
         for operation in body:
-            chain.execute(operation, known)
             op = view(operation)
+            sizes = dict(chain.sizes)
+            chain.execute(operation, known)
             if isinstance(op, Launch):
                 found += self._launch(op, known, chain)
             elif op is not None and len(operation.regions):
+                found += self._inside(operation, chain, sizes)
                 found += [self._row(op, r, "control", known[r], "") for r in op.results]
         return found + self._outputs([known[v] for v in terminator.operands])
 
@@ -101,6 +106,49 @@ class Steps:
             self._row(launch, value, kernel.plan.family, known[value], text)
             for value, text in zip(launch.results, wrong, strict=True)
         ]
+
+    def _inside(
+        self, operation: ir.Operation, chain: WatchedChain, sizes: Mapping[str, int]
+    ) -> list[Row]:
+        """Rows for what a branch or loop launches: each kernel on the operands that it was last given."""
+        values = self._recording.values
+        used = {v: values[v].array for v in uses_of(operation) if v in values}
+        wanted: dict[Launch, list[np.ndarray]] = {}
+        if len(used) == len(uses_of(operation)):
+            wanted = expected_inside(self._module, self._recording.inputs, operation, used, sizes)
+        found: list[Row] = []
+        for launch, seen in chain.seen.items():
+            kernel = self._native[launch.callee]
+            exact, rounding = self._recording.launched(launch, seen.inputs, seen.sizes)
+            wrong = [
+                mismatch(*pair, rounding) or "" for pair in zip(seen.results, exact, strict=True)
+            ]
+            if any(wrong):
+                text = next(filter(None, wrong))
+                self._blame(launch, kernel, seen.inputs, seen.sizes, text)
+            for position, (got, own) in enumerate(zip(seen.results, wrong, strict=True)):
+                right = wanted[launch][position] if launch in wanted else got
+                found.append(self._inner_row(launch, kernel.plan.family, got, right, rounding, own))
+        chain.seen.clear()
+        return found
+
+    def _inner_row(
+        self,
+        launch: Launch,
+        family: str,
+        got: np.ndarray,
+        wanted: np.ndarray,
+        rounding: Allowed,
+        own: str,
+    ) -> Row:
+        named = [t for node in launch.nodes for t in self._module.inner_tensors.get(node, ())]
+        carried = got.shape != wanted.shape or mismatch(got, wanted, rounding) is not None
+        verdict: Verdict = "differs" if own else "carries" if carried else "equal"
+        seen = got if got.shape != wanted.shape else wanted
+        return Row(
+            named[-1] if named else "", describe(launch.location) or "", family, str(got.dtype), got.shape,
+            metrics(got, seen), own, verdict,
+        )  # fmt: skip
 
     def _mismatches(
         self, launch: Launch, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]

@@ -23,6 +23,7 @@ class Module:
         external: the files that weights were read from, by their place in the model's folder.
         defaults: what inputs are that a run may leave out, by name.
         tensors: the tensors that each node of the model gives, by the node's name, in the model's order.
+        inner_tensors: the same of the nodes in branches and loops.
         kinds: what the model calls the op of each node, by the node's name: "Conv".
     """
 
@@ -34,6 +35,7 @@ class Module:
     )
     defaults: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     tensors: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    inner_tensors: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     _graveyard: Graveyard | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -180,17 +180,23 @@ class Recording:
         return self._kernels
 
     def _launch(self, launch: Launch, known: dict[Value, np.ndarray]) -> Allowed:
-        kernel = self.kernels.kernels[launch.callee]
         inputs = [known[v] for v in launch.inputs]
-        inside = execute_kernel(self.module, kernel, inputs, self.kernels.bindings(launch))
-        returned = (inside[v] for v in kernel.returned)
-        known.update(zip(launch.results, returned, strict=True))
+        results, allowed = self.launched(launch, inputs, self.kernels.bindings(launch))
+        known.update(zip(launch.results, results, strict=True))
+        return allowed
+
+    def launched(
+        self, launch: Launch, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]
+    ) -> tuple[list[np.ndarray], Allowed]:
+        """The results of a launch for operands and sizes, and what rounding may do to them."""
+        kernel = self.kernels.kernels[launch.callee]
+        inside = execute_kernel(self.module, kernel, inputs, sizes)
         allowed = Allowed()
         for operation in kernel.ops[:-1]:
             op = view(operation)
             if op is not None:
                 allowed = allowed.after(allowed_of(op, inside))
-        return allowed
+        return [inside[v] for v in kernel.returned], allowed
 
 
 class _Update:

@@ -30,7 +30,7 @@ from xcompile.dialects.nn.base import tensor_type
 from xcompile.frontends.onnx.conversion import is_supported
 from xcompile.frontends.onnx.external import ExternalData
 from xcompile.frontends.onnx.flatten import flatten
-from xcompile.frontends.onnx.graph import Graph
+from xcompile.frontends.onnx.graph import Graph, Node
 from xcompile.frontends.onnx.reader import read_model
 from xcompile.frontends.onnx.registry import close_names, load_converters
 from xcompile.frontends.onnx.schemas import check_node
@@ -141,7 +141,10 @@ class _Importer:
                 self._graph.nodes, outputs, ir.Location.unknown(), self._graph.ranks
             )
             self._tell(scope)
-            self._module.tensors = self._tensors(scope)
+            own = list(self._graph.nodes)
+            inner = [n for node in own for n in _inside(node)]
+            self._module.tensors = self._tensors(scope, own)
+            self._module.inner_tensors = self._tensors(scope, inner)
             self._module.kinds = {node.name: node.op for node in self._graph.nodes}
             func.ReturnOp(results)
         main.attributes["function_type"] = ir.TypeAttr.get(
@@ -156,10 +159,10 @@ class _Importer:
                     if scope.is_read(number) and isinstance(value, ir.Value):
                         self._observe(self._graph.names[number], node.name, value)
 
-    def _tensors(self, scope: Scope) -> dict[str, tuple[str, ...]]:
+    def _tensors(self, scope: Scope, nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
         """The tensors of each node that somebody reads."""
         found: dict[str, tuple[str, ...]] = {}
-        for node in self._graph.nodes:
+        for node in nodes:
             read = [self._graph.names[v] for v in node.outputs if scope.is_read(v)]
             found[node.name] = (*found.get(node.name, ()), *read)
         return found
@@ -222,6 +225,12 @@ class _Importer:
         attributes["xc.inputs"] = _texts([info.name for _, info in self._graph.inputs])
         attributes["xc.input_dims"] = _texts(dims)
         attributes["xc.outputs"] = _texts([name for _, name in self._graph.outputs])
+
+
+def _inside(node: Node) -> list[Node]:
+    """The nodes of the graphs inside a node, at any depth."""
+    own = [inner for body in node.bodies.values() for inner in body.nodes]
+    return [n for inner in own for n in (inner, *_inside(inner))]
 
 
 class _Symbols:

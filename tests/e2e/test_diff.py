@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import xcompile
-from tests.e2e.mutations import MUTATIONS, dense, image, inputs_of, tokens
+from tests.e2e.mutations import MUTATIONS, dense, image, inputs_of, pulled, tokens
 from tests.e2e.networks import Network, save
+from tests.unit.frontends import control_models as control
+from tests.unit.frontends.onnx_models import model as control_model
 from xcompile.compiler.cli.main import execute
 from xcompile.compiler.diff.report import Culprit, Report, Row
 from xcompile.compiler.driver import worker_pool
@@ -111,6 +113,59 @@ def test_other_random_numbers_are_no_fault(pool):
     report = xcompile.diff(model, against="onnxruntime", pool=pool)
     assert report.culprits == ()
     assert report.rows[-1].verdict == "carries"
+
+
+def branching():
+    """A branch and a loop, each with a kernel of its own inside."""
+    then = control.graph([control.node("Exp", ["x"], ["grown"], name="grow")], [], ["grown"])
+    other = control.graph([control.node("Neg", ["x"], ["turned"], name="turn")], [], ["turned"])
+    body = control.graph(
+        [control.node("Tanh", ["a"], ["squashed"], name="squash")],
+        ["i", "go", "a"],
+        ["go", "squashed"],
+    )
+    nodes = [
+        control.node("If", ["c"], ["b"], then_branch=then, else_branch=other, name="branch"),
+        control.loop(body, ["y"], trip="n", cond="", initial=["b"]),
+    ]
+    inputs = {"c": [], "n": [], "x": ["N"]}
+    return control_model(nodes, inputs, ["y"], dtypes={"c": control.BOOL, "n": control.INT64})
+
+
+X = np.linspace(-1, 1, 5, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("cond", "taken", "left"), [(True, "grown", "turned"), (False, "turned", "grown")]
+)
+def test_values_of_the_branch_that_is_taken_and_of_the_last_iteration_are_compared(
+    pool, cond, taken, left
+):
+    inputs = {"c": np.array(cond), "n": np.array(3), "x": X}
+    report = xcompile.diff(branching(), inputs, pool=pool)
+    assert report.good
+    rows = {row.tensor: row for row in report.rows}
+    assert {taken, "squashed"} <= rows.keys()
+    assert left not in rows
+    assert rows["squashed"].nodes == "squash"
+    assert rows["squashed"].shape == (5,)
+    assert {row.verdict for row in report.rows} == {"equal"}
+
+
+@pytest.mark.parametrize("op", ["exp", "tanh"])
+def test_a_wrong_kernel_in_a_branch_or_a_loop_is_named(op, tmp_path, monkeypatch):
+    key = f'pull.PULLS["nn.{op}"]'
+    wrong = pulled(
+        f"nn.{op}",
+        f"_right = {key}\n{key} = lambda p, op, at: p.b.binary(\n"
+        '    "arith.mulf", _right(p, op, at), p.b.float_constant(1.001, "f32", p.lanes), p.lanes)\n',
+    )
+    inputs = {"c": np.array(True), "n": np.array(3), "x": X}
+    report = xcompile.diff(branching(), inputs, **wrong(monkeypatch, tmp_path))
+    node = {"exp": "grow", "tanh": "squash"}[op]
+    assert [(culprit.kind, culprit.nodes) for culprit in report.culprits] == [("kernel", node)]
+    first = report.sorted_rows()[0]
+    assert (first.verdict, first.nodes) == ("differs", node)
 
 
 def test_an_unknown_oracle_is_one_error(pool):
