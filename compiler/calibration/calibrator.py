@@ -59,11 +59,12 @@ _STATE_VERSION = 2
 class _Tensor:
     """What is remembered of one tensor."""
 
-    def __init__(self, channel_axis: int | None) -> None:
+    def __init__(self, channel_axis: int | None, smoothed: bool) -> None:
         self.histogram = Histogram()
         self.sums = ChannelSums()
+        self.squares = ChannelSums()
         self.peaks = ChannelPeaks()
-        self.channel_axis = channel_axis
+        self.channel_axis, self.smoothed = channel_axis, smoothed
         self._pending: list[np.ndarray] = []
         self._waiting = 0
 
@@ -71,7 +72,9 @@ class _Tensor:
         """Add the tensor of one sample, which is finite."""
         if self.channel_axis is not None and array.size:
             self.sums.add(array, self.channel_axis)
-            self.peaks.add(array, self.channel_axis)
+            if self.smoothed:
+                self.squares.add(array * array, self.channel_axis)
+                self.peaks.add(array, self.channel_axis)
         if array.size >= _PENDING:
             self.histogram.add(array)
             return
@@ -152,11 +155,14 @@ class Calibrator:
             self._batched = len(firsts) == 1 and not any(t.isdigit() or not t for t in firsts)
             if not plan.tensors:
                 raise CompileError("XC6009", "the model has no tensor that could be quantized")
-            self._tensors = {name: _Tensor(plan.channel_axes.get(name)) for name in plan.tensors}
             self._weights = {
                 name: weights_of_channels(module, products)
                 for name, value in plan.tensors.items()
                 if (products := smoothed_products(value))
+            }
+            self._tensors = {
+                name: _Tensor(plan.channel_axes.get(name), name in self._weights)
+                for name in plan.tensors
             }
             self._rounding = Rounding(plan) if rounding == "adaround" else None
             expose(module, plan.tensors)
@@ -214,6 +220,7 @@ class Calibrator:
             theirs.flush()
             tensor.histogram.merge(theirs.histogram)
             tensor.sums.merge(theirs.sums)
+            tensor.squares.merge(theirs.squares)
             tensor.peaks.merge(theirs.peaks)
         if self._rounding is not None and other._rounding is not None:
             self._rounding.sketch.merge(other._rounding.sketch)
@@ -268,8 +275,9 @@ class Calibrator:
         if not self.samples:
             raise CompileError("XC6009", "there are no samples to calibrate with")
         return {
-            name: smoothing_exponents(self._tensors[name].peaks.values, weights, alpha)
+            name: smoothing_exponents(seen.peaks.values, seen.squares.means(), weights, alpha)
             for name, weights in self._weights.items()
+            if (seen := self._tensors[name]).peaks.values.size
         }
 
     def save(self, path: Path) -> None:
@@ -282,7 +290,7 @@ class Calibrator:
         sums: dict[str, Any] = {}
         for place, (name, tensor) in enumerate(self._tensors.items()):
             tensor.flush()
-            sums[name] = tensor.sums.state()
+            sums[name] = [tensor.sums.state(), tensor.squares.state()]
             arrays[f"{place}.peaks"] = tensor.peaks.values
             for part, array in tensor.histogram.state().items():
                 arrays[f"{place}.{part}"] = array
@@ -327,7 +335,7 @@ class Calibrator:
                         Histogram.restored(
                             {p: stored[f"{i}.{p}"] for p in ("bins", "counts", "limits")}
                         ),
-                        ChannelSums.restored(head["sums"][name]),
+                        [ChannelSums.restored(part) for part in head["sums"][name]],
                         ChannelPeaks(stored[f"{i}.peaks"]),
                     )
                     for i, name in enumerate(self._tensors)
@@ -340,9 +348,10 @@ class Calibrator:
             raise CompileError(
                 "XC6009", f"the calibration state {path} cannot be read: {error}"
             ) from error
-        for tensor, (histogram, sums, peaks) in zip(self._tensors.values(), found, strict=True):
+        for tensor, (histogram, parts, peaks) in zip(self._tensors.values(), found, strict=True):
             tensor.flush()
-            tensor.histogram, tensor.sums, tensor.peaks = histogram, sums, peaks
+            tensor.histogram, tensor.peaks = histogram, peaks
+            tensor.sums, tensor.squares = parts
         self.samples, self.calls = samples, calls
 
     def _require(self, digest: str, what: str) -> None:

@@ -15,6 +15,8 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.rewrite import has_one_use, maker, users
 from xcompile.compiler.quantize.names import tensor_names
+from xcompile.compiler.quantize.observers import LEVELS
+from xcompile.compiler.quantize.weights import MOST
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import dtype_of, rank_of
 from xcompile.dialects.nn.binary import Add, Mul
@@ -30,25 +32,50 @@ Exponents = Mapping[str, Sequence[int]]
 """For tensors by name: the base-2 logarithm of what each channel, along the last axis, is divided by."""
 
 
-def smoothing_exponents(peaks: np.ndarray, weights: np.ndarray, alpha: float) -> tuple[int, ...]:
+def smoothing_exponents(
+    peaks: np.ndarray, squares: np.ndarray, weights: np.ndarray, alpha: float
+) -> tuple[int, ...]:
     """The exponents of an activation's channels.
+
+    Where weights are quantized worse than activations get better, which happens when the channels that are large have
+    large weights too, nothing is divided.
 
     Args:
         peaks: the greatest magnitude of each channel, float [k].
-        weights: that of the weights which multiply each channel, float [k].
+        squares: the mean square of each channel, float [k].
+        weights: what each channel is multiplied by, float [k, m].
         alpha: how much of the spread goes to the weights: 0 none, 1 all of it.
 
     Returns:
         Integers of which the greatest is 0 where channels differ; 0 for channels of zeros.
     """
-    usable = (peaks > 0) & (weights > 0) & np.isfinite(peaks) & np.isfinite(weights)
+    most = np.abs(weights).max(axis=1, initial=0)
+    nothing = np.zeros(len(peaks), np.int64)
+    usable = (peaks > 0) & (most > 0) & np.isfinite(peaks) & np.isfinite(most)
     if not usable.any():
-        return (0,) * len(peaks)
+        return tuple(nothing.tolist())
     wanted = np.zeros(len(peaks))
-    wanted[usable] = alpha * np.log2(peaks[usable]) - (1 - alpha) * np.log2(weights[usable])
+    wanted[usable] = alpha * np.log2(peaks[usable]) - (1 - alpha) * np.log2(most[usable])
     wanted[usable] -= wanted[usable].max()
-    wanted[~usable] = 0
-    return tuple(int(e) for e in np.clip(np.rint(wanted), -_MOST, _MOST))
+    chosen = np.clip(np.rint(wanted), -_MOST, _MOST).astype(np.int64)
+    before, behind = (_noise(peaks, squares, weights, powers) for powers in (nothing, chosen))
+    return tuple((chosen if behind < before else nothing).tolist())
+
+
+def _noise(
+    peaks: np.ndarray, squares: np.ndarray, weights: np.ndarray, powers: np.ndarray
+) -> float:
+    """How much noise 8 bits make of smoothed activations and weights, in the sums of the products.
+
+    Steps are those of the greatest magnitudes, and errors are spread evenly over them.
+    """
+    factors = np.exp2(powers.astype(np.float64))
+    scaled = weights * factors[:, np.newaxis]
+    step = 2 * float((peaks / factors).max()) / LEVELS
+    steps = np.abs(scaled).max(axis=0) / MOST
+    of_inputs = step**2 * float((scaled**2).sum())
+    of_weights = float((steps**2).sum()) * float((squares / factors**2).sum())
+    return of_inputs + of_weights
 
 
 def smoothed_products(value: Value) -> list[MatMul]:
@@ -64,9 +91,8 @@ def smoothed_products(value: Value) -> list[MatMul]:
 
 
 def weights_of_channels(module: Module, products: Sequence[MatMul]) -> np.ndarray:
-    """The greatest magnitude of the weights that multiply each channel of the products' input."""
-    peaks = [np.abs(_rows(module, product)).max(axis=1, initial=0) for product in products]
-    return np.max(peaks, axis=0)
+    """The weights that multiply each channel of the products' input: float32 [channels, all columns]."""
+    return np.concatenate([_rows(module, p).astype(np.float32) for p in products], axis=1)
 
 
 def smooth_activations(module: Module, exponents: Exponents) -> dict[str, str]:

@@ -36,11 +36,19 @@ def block() -> onnx.ModelProto:
 
 
 def test_factors_share_the_spread_between_both_sides_as_powers_of_two() -> None:
-    peaks, weights = np.array([64.0, 1.0, 0.0, 4.0]), np.array([1.0, 1.0, 1.0, 0.0])
-    assert smoothing_exponents(peaks, weights, 0.5) == (0, -3, 0, 0)
-    assert smoothing_exponents(peaks, weights, 1.0) == (0, -6, 0, 0)
-    assert smoothing_exponents(peaks, weights, 0.0) == (0, 0, 0, 0)
-    assert smoothing_exponents(np.zeros(2), np.ones(2), 0.5) == (0, 0)
+    peaks, squares = np.array([64.0, 1.0, 0.0, 4.0]), np.array([100.0, 0.1, 0.0, 1.0])
+    weights = np.array([[1.0], [1.0], [1.0], [0.0]])
+    assert smoothing_exponents(peaks, squares, weights, 0.5) == (0, -3, 0, 0)
+    assert smoothing_exponents(peaks, squares, weights, 1.0) == (0, -6, 0, 0)
+    assert smoothing_exponents(peaks, squares, weights, 0.0) == (0, 0, 0, 0)
+    assert smoothing_exponents(np.zeros(2), np.zeros(2), np.ones((2, 1)), 0.5) == (0, 0)
+
+
+def test_large_channels_with_large_weights_are_left_to_the_activation() -> None:
+    peaks, squares = np.array([21.0, 1.0, 1.0]), np.array([0.1, 0.05, 0.05])
+    small, large = (np.array([[first], [0.1], [0.1]]) for first in (0.1, 4.0))
+    assert smoothing_exponents(peaks, squares, small, 0.5) == (0, -2, -2)
+    assert smoothing_exponents(peaks, squares, large, 0.5) == (0, 0, 0)
 
 
 def test_the_float_model_computes_the_same_bits() -> None:
