@@ -18,6 +18,7 @@ from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.support.errors import UNSUPPORTED, CompileError
 from xcompile.frontends.onnx.partition import Part, Partition
 from xcompile.runtime.abi import TensorSpec
+from xcompile.runtime.arena import Arena
 from xcompile.runtime.arrays import Port
 from xcompile.runtime.errors import RuntimeModelError, shorten
 from xcompile.runtime.executable import Executable
@@ -144,7 +145,7 @@ class MixedModel(CompiledModel):
         self,
         inputs: Mapping[str, Any] | Sequence[Any],
         outputs: Mapping[str, Any] | Sequence[Any] | None = None,
-        **options: Any,
+        arena: Arena | None = None,
     ) -> dict[str, np.ndarray]:
         """Run on inputs by name (or in order); the outputs by name.
 
@@ -153,9 +154,9 @@ class MixedModel(CompiledModel):
         Raises:
             RuntimeModelError: XC5001 to XC5006; what onnxruntime says names its nodes.
         """
-        if options:
+        if arena is not None:
             raise RuntimeModelError(
-                "XC5007", f"a model that onnxruntime runs in part takes no {', '.join(options)}"
+                "XC5007", "a model that onnxruntime runs in part takes no arena"
             )
         names = [spec.name for spec in self._outputs]
         wanted = _by_name(outputs or {}, names, "output", "XC5005")

@@ -11,6 +11,7 @@ from xcompile.compiler.artifact import Artifact, NodeStatement
 from xcompile.compiler.precisions import NodePrecision, precisions_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
+from xcompile.runtime.arena import Arena
 from xcompile.runtime.executable import Executable
 
 
@@ -66,10 +67,10 @@ class CompiledModel:
         self,
         inputs: Mapping[str, Any] | Sequence[Any],
         outputs: Mapping[str, Any] | Sequence[Any] | None = None,
-        **options: Any,
+        arena: Arena | None = None,
     ) -> dict[str, np.ndarray]:
         """Run on inputs by name (or in order); the outputs by name. See `Executable.run`."""
-        return self.executable.run(inputs, outputs, **options)
+        return self.executable.run(inputs, outputs, arena)
 
     def report(self) -> str:
         """A line for each launch of a kernel: the model's nodes, who emits the kernel, and its schedule."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import numpy as np
@@ -20,6 +21,8 @@ READABLE: Final = 0x101
 WRITABLE: Final = 0x501
 """The same, and writable."""
 
+_addressof: Final = ctypes.addressof
+_from_buffer: Final = cast("Callable[[Any], ctypes.c_char]", ctypes.c_char.from_buffer)
 _MAX_TENSOR_BYTES = 1 << 46
 _CPU_DEVICES = (1, 3)  # DLPack: kDLCPU, and kDLCUDAHost, which is pinned memory of the host
 _RAW: Final = {2: "uint8", 4: "uint8", 8: "uint8", 16: "uint16"}
@@ -119,6 +122,13 @@ class Port:
         Raises:
             RuntimeModelError: XC5005 when it is not.
         """
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.shape == shape
+            and value.flags.num & WRITABLE == WRITABLE
+        ):
+            return value
         if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
             raise RuntimeModelError(
                 "XC5005", f"{self.title}: expected a numpy array, got {_type(value)}"
@@ -175,8 +185,11 @@ class Port:
 
 
 def address_of(array: AnyArray) -> int:
-    """The address of the first element."""
-    return array.__array_interface__["data"][0]
+    """The address of the first element of a C-contiguous array."""
+    try:
+        return _addressof(_from_buffer(array))  # a quarter of the time of what follows
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers lack
+        return array.__array_interface__["data"][0]
 
 
 def _describe(array: AnyArray) -> str:

@@ -31,6 +31,8 @@ from xcompile.runtime.errors import RuntimeModelError, shorten
 Arrays = Mapping[str, Any] | Sequence[Any]
 Shapes = Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
 
+_ARRAY: Final = np.ndarray
+_ORDERED: Final = (list, tuple)
 _MAX_PLANS: Final = 64
 _MAX_ARENA_BYTES: Final = 1 << 46
 
@@ -58,6 +60,7 @@ class _Plan:
 
     Attributes:
         output_shapes: -1 is a size that depends on data.
+        output_bytes: 0 for outputs that have such a size.
         late: the positions of outputs that have such a size.
     """
 
@@ -65,6 +68,7 @@ class _Plan:
     table_address: int
     input_bytes: list[int]
     output_shapes: list[Shape]
+    output_bytes: list[int]
     late: list[int]
     arena_bytes: int
     required_bytes: int
@@ -203,16 +207,20 @@ class Executable:
         values = _in_order(inputs, self._input_names, self._defaults)
         if len(values) != len(self._inputs):
             raise _wrong_count(len(values), self._input_names)
-        arrays: list[AnyArray] = []
+        arrays: list[AnyArray] = []  # what is read stays alive while it is
+        shapes: list[Shape] = []
+        addresses: list[int] = []
         for port, value in zip(self._inputs, values, strict=True):
             in_place = (
-                type(value) is np.ndarray
+                type(value) is _ARRAY
                 and value.dtype == port.dtype
                 and value.flags.num & READABLE == READABLE
             )
-            arrays.append(value if in_place else port.readable(value))
-        plan = self._plan(tuple([array.shape for array in arrays]))
-        addresses = [address_of(array) for array in arrays]
+            array = value if in_place else port.readable(value)
+            arrays.append(array)
+            shapes.append(array.shape)
+            addresses.append(address_of(array))
+        plan = self._plan(tuple(shapes))
         results: list[AnyArray | None]
         if outputs is None and not plan.late:
             new = [
@@ -288,14 +296,15 @@ class Executable:
             raise RuntimeModelError(
                 "XC5004", f"{self._check_text(status)}; the inputs are {shorten(got, 400)}"
             )
-        output_shapes: list[Shape] = []
+        output_shapes, output_bytes = list[Shape](), list[int]()
         slot = 1
         for port in self._outputs:
             output_shapes.append(tuple(table[slot : slot + port.spec.rank]))
+            output_bytes.append(0)
             slot += port.spec.rank
             if -1 not in output_shapes[-1]:
                 port.check_dims(output_shapes[-1])
-                port.byte_count(output_shapes[-1])
+                output_bytes[-1] = port.byte_count(output_shapes[-1])
         if not 0 <= table[0] <= _MAX_ARENA_BYTES:
             raise RuntimeModelError("XC5004", f"the model needs {table[0]} bytes of working memory")
         return _Plan(
@@ -303,6 +312,7 @@ class Executable:
             table_address=table_address,
             input_bytes=input_bytes,
             output_shapes=output_shapes,
+            output_bytes=output_bytes,
             late=[i for i, shape in enumerate(output_shapes) if -1 in shape],
             arena_bytes=round_up(table[0]),
             required_bytes=round_up(table[0]) + self._scratch_bytes,
@@ -310,30 +320,32 @@ class Executable:
 
     def _given_outputs(self, outputs: Arrays, plan: _Plan) -> list[AnyArray | None]:
         """The caller's arrays, else new ones; None for those that are made when their shape is known."""
-        if isinstance(outputs, Mapping):
-            unknown = [name for name in outputs if name not in self._output_names]
-            if unknown:
-                raise RuntimeModelError(
-                    "XC5005", f"the model has no output '{shorten(str(unknown[0]))}'"
-                )
+        if isinstance(outputs, _ORDERED):
+            values = outputs
+        elif type(outputs) is dict or isinstance(outputs, Mapping):
+            for name in outputs:
+                if name not in self._output_names:
+                    raise RuntimeModelError(
+                        "XC5005", f"the model has no output '{shorten(str(name))}'"
+                    )
             values = [outputs.get(name) for name in self._output_names]
         else:
             values = _in_order(outputs, self._output_names)
-            if len(values) != len(self._outputs):
-                raise RuntimeModelError(
-                    "XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}"
-                )
+        if len(values) != len(self._outputs):
+            raise RuntimeModelError(
+                "XC5005", f"{len(values)} outputs for a model of {len(self._outputs)}"
+            )
         return [
             (None if -1 in shape else port.new(shape))
             if value is None
-            else port.writable(value, _completed(shape, value))
+            else port.writable(value, _completed(shape, value) if plan.late else shape)
             for port, value, shape in zip(self._outputs, values, plan.output_shapes, strict=True)
         ]
 
     def _check_overlap(
         self, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
     ) -> None:
-        sizes = plan.input_bytes + _bytes(results)
+        sizes = plan.input_bytes + (_bytes(results) if plan.late else plan.output_bytes)
         first = len(self._inputs)
         for i in range(first, len(addresses)):
             begin, end = addresses[i], addresses[i] + sizes[i]
@@ -468,7 +480,7 @@ def _in_order(
     values: Arrays, names: list[str], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Sequence[Any]:
     """Values in the order of the names; `defaults`, of the last names, stand for those that are not given."""
-    if isinstance(values, list | tuple):
+    if isinstance(values, _ORDERED):
         missing = names[len(values) :]
         if defaults and len(missing) <= len(defaults):
             return [*values, *(defaults[name] for name in missing)]

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.runtime import fake_model
 from tests.unit.runtime.fake_model import HALF_WEIGHTS, MANIFEST, expected, inputs
 from xcompile.runtime.arena import Arena
-from xcompile.runtime.arrays import numpy_dtype
+from xcompile.runtime.arrays import address_of, numpy_dtype
 from xcompile.runtime.errors import RuntimeModelError
 from xcompile.runtime.executable import Executable, ModelEntry
 from xcompile.runtime.native_library import Pool
@@ -362,6 +362,17 @@ def test_element_types_have_numpy_types(name: str, size: int) -> None:
     dtype = numpy_dtype(name)
     assert dtype.itemsize == size
     assert str(dtype) == name
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "bool", "int64", "bfloat16", "float8_e5m2"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+@pytest.mark.parametrize("writable", [True, False])
+def test_the_address_is_that_of_the_first_element(
+    dtype: str, shape: tuple[int, ...], writable: bool
+) -> None:
+    array = np.zeros(shape, numpy_dtype(dtype))
+    array.flags.writeable = writable
+    assert address_of(array) == array.ctypes.data
 
 
 def test_types_without_ml_dtypes_are_raw_bits(monkeypatch: pytest.MonkeyPatch) -> None:
