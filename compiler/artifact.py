@@ -23,12 +23,18 @@ class KernelFacts:
         schedule: its schedule in words.
         arithmetic: what its products are of: "int8", "float32", …; "" when it has none.
         stores: the types of its results in memory: "uint8", "float32, int64".
+        form: the instruction of its products, "" when it has none; see `ProductForm`.
+        products: vector instructions of its products, as text over its own symbols.
+        steps: vector instructions of everything else, likewise.
     """
 
     family: str
     schedule: str
     arithmetic: str = ""
     stores: str = ""
+    form: str = ""
+    products: str = "0"
+    steps: str = "0"
 
 
 @dataclass(frozen=True)

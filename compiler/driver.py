@@ -234,12 +234,7 @@ def _artifact(
         weights,
         program,
         request.target.arch,
-        kernels={
-            symbol: KernelFacts(
-                plan.family, str(plan.schedule), built.arithmetic[symbol], built.stores[symbol]
-            )
-            for symbol, plan in built.plans.items()
-        },
+        kernels={symbol: _facts(symbol, built) for symbol in built.plans},
         explanations=tuple(dict.fromkeys(_explanations(context))),  # each line once
         kept_float=tuple(
             (node, why)
@@ -247,6 +242,19 @@ def _artifact(
             for what, node, why in stats.missed
             if what == KEPT_IN_FLOAT
         ),
+    )
+
+
+def _facts(symbol: str, built: Built) -> KernelFacts:
+    plan, work = built.plans[symbol], built.work[symbol]
+    return KernelFacts(
+        plan.family,
+        str(plan.schedule),
+        built.arithmetic[symbol],
+        built.stores[symbol],
+        work.form,
+        str(work.products),
+        str(work.steps),
     )
 
 

@@ -6,7 +6,6 @@ metric, on data that calibration has not seen, and models as they will be used.
 """
 
 import glob
-import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from xcompile.compiler.precisions import integer_share
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.request import Progress
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.support.page import page
 from xcompile.runtime.abi import TensorSpec
 
 Metric = Callable[[Any], float]
@@ -34,10 +34,8 @@ Build = Callable[[CalibrationTable | None], CompiledModel]
 _SAMPLES = 32
 """Of the held-out samples, so many tell the noise of products."""
 
-_STYLE = (
-    "body{font:14px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
-    "th,td{padding:.2em .6em;text-align:left;border-bottom:1px solid #ddd;overflow-wrap:anywhere}"
-)
+HEADER = ("product", "noise alone", "work", "stays")
+"""The columns of the table of products."""
 
 
 @dataclass(frozen=True)
@@ -83,32 +81,47 @@ class BudgetReport:
 
     def text(self) -> str:
         """What was found, in a line and a table."""
-        lines = [self.statement()]
-        if self.products:
-            width = max(len(each.product) for each in self.products)
-            lines.append(f"{'product':{width}}  {'noise alone':>11}  {'work':>6}  stays")
-            for each in self.products:
-                stays = "in float" if each.kept else "int8"
-                lines.append(
-                    f"{each.product:{width}}  {each.noise_db:8.1f} dB  {each.share:6.1%}  {stays}"
-                )
-        return "\n".join(lines)
+        rows = [HEADER, *map(_cells, self.products)] if self.products else []
+        width = max((len(row[0]) for row in rows), default=0)
+        lines = [
+            f"{name:{width}}  {noise:>11}  {work:>6}  {stays}" for name, noise, work, stays in rows
+        ]
+        return "\n".join([self.statement(), *lines])
 
     def page(self) -> str:
         """The same as an HTML page that needs nothing else; names from the model never become markup."""
-        header = "".join(f"<th>{word}</th>" for word in ("product", "noise alone", "work", "stays"))
-        rows = "\n".join(
-            f"<tr><td>{html.escape(each.product)}</td><td>{each.noise_db:.1f} dB</td>"
-            f"<td>{each.share:.1%}</td><td>{'in float' if each.kept else 'int8'}</td></tr>"
-            for each in self.products
+        return page(
+            f"Accuracy budget of {self.table.model}",
+            [self.statement(), *self._remarks()],
+            HEADER,
+            [_cells(each) for each in self.products],
+            classes=["doubtful" if each.kept else "" for each in self.products],
         )
-        title = html.escape(f"Accuracy budget of {self.table.model}")
-        return (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-            f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
-            f"<p>{html.escape(self.statement())}</p>\n"
-            f"<table><thead><tr>{header}</tr></thead>\n<tbody>{rows}</tbody></table></body></html>\n"
-        )
+
+    def _remarks(self) -> list[str]:
+        """What a reader of the page asks next."""
+        table = self.table
+        chosen = sum(each.kept for each in self.products)
+        given = table.keep_float[: len(table.keep_float) - chosen]
+        said = [f"Ranges: observer {table.observer}, {table.samples} samples."]
+        if given:
+            said.append(f"In float from the start: {', '.join(given)}.")
+        if self.budget == math.inf:
+            said.append("No budget was given; nothing was kept in float for it.")
+        elif not self.met:
+            said.append(
+                "No model was made. Products were left in float from the top of this table down; only with all of "
+                "them in float the metric stays within the budget, if at all."
+            )
+        elif not self.products:
+            said.append("No product had to be kept in float.")
+        else:
+            said.append(
+                "Noise alone: of the outputs' error by that of the outputs when only this product is of integers. "
+                "Work: its share of the operations of all products. What makes the most noise for its work stands "
+                "first, and products stay in float from the top down, as few as the budget allows."
+            )
+        return said
 
     def statement(self) -> str:
         """One sentence: whether the budget holds, and by what."""
@@ -118,10 +131,17 @@ class BudgetReport:
         if not self.met:
             return f"no choice of int8 products stays within {self.budget:g}: {scores}"
         kept = sum(each.kept for each in self.products)
+        products = "1 product" if kept == 1 else f"{kept} products"
         return (
-            f"within {self.budget:g}: {scores}, with {kept} products in float {self.reached:.6g}; "
+            f"within {self.budget:g}: {scores}, with {products} in float {self.reached:.6g}; "
             f"{self.integer_share:.1%} of the operations are of integers"
         )
+
+
+def _cells(each: Sensitivity) -> tuple[str, str, str, str]:
+    """A product as text, in the order of `HEADER`."""
+    stays = "in float" if each.kept else "int8"
+    return each.product, f"{each.noise_db:.1f} dB", f"{each.share:.1%}", stays
 
 
 def meet_budget(

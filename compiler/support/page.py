@@ -38,22 +38,23 @@ input { font: inherit; margin: 1em 0; width: 24em; }
 _SCRIPT = """
 "use strict";
 const report = JSON.parse(document.getElementById("report").textContent);
-function add(parent, kind, text) {
+function add(parent, kind, text, longest = report.longest) {
   const made = parent.appendChild(document.createElement(kind));
   if (text !== undefined) {
-    const short = text.length > report.longest ? text.slice(0, report.longest) + "…" : text;
+    const short = text.length > longest ? text.slice(0, longest) + "…" : text;
     made.textContent = short;
     if (short !== text) made.title = text;
   }
   return made;
 }
 function number(text) {
-  const found = /^(-?inf)$|^(-?[\\d,.]+(e[-+]?\\d+)?)( ?%| dB)?$/.exec(text);
+  const found = /^(-?)(inf|[\\d,.]+(?:e[-+]?\\d+)?)( ?%| dB)?$/.exec(text);
   if (!found) return NaN;
-  return found[1] ? (found[1] === "inf" ? Infinity : -Infinity) : Number(found[2].replaceAll(",", ""));
+  const size = found[2] === "inf" ? Infinity : Number(found[2].replaceAll(",", ""));
+  return found[1] ? -size : size;
 }
 add(document.body, "h1", report.title);
-for (const line of report.paragraphs) add(document.body, "p", line);
+for (const line of report.paragraphs) add(document.body, "p", line, 10 * report.longest);
 if (report.points.length) {
   const list = add(document.body, "ol");
   for (const point of report.points) add(list, "li", point);

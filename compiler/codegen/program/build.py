@@ -10,6 +10,7 @@ from xcompile.compiler.codegen.program.kernels import Constants, Kernels
 from xcompile.compiler.codegen.program.memory import Memory
 from xcompile.compiler.codegen.program.steps import Steps
 from xcompile.compiler.codegen.program.values import Values
+from xcompile.compiler.codegen.program.work import Work
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.target.target import Target
@@ -26,6 +27,7 @@ class Built:
         plans: the plan of each symbol, for reports.
         arithmetic: the kind of numbers that its products are of.
         stores: the types of its results.
+        work: how much it has to do.
     """
 
     program: rt.Program
@@ -34,6 +36,7 @@ class Built:
     plans: Mapping[str, Plan]
     arithmetic: Mapping[str, str]
     stores: Mapping[str, str]
+    work: Mapping[str, Work]
 
 
 def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, ...] = ()) -> Built:
@@ -63,4 +66,5 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
         kernels.by_symbol,
         kernels.arithmetic,
         kernels.stores,
+        kernels.work,
     )

@@ -14,6 +14,7 @@ from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.arithmetic import arithmetic_of
 from xcompile.compiler.codegen.program.storage import ALIGNMENT
+from xcompile.compiler.codegen.program.work import Work, work_of
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.location import describe, node_names
 from xcompile.compiler.ir.mlir import ir
@@ -51,6 +52,7 @@ class Kernels:
         by_symbol: the plan of each.
         arithmetic: what kind of numbers the products of each are of, see `arithmetic_of`.
         stores: the types of the results of each.
+        work: how much each has to do.
     """
 
     def __init__(self, module: Module, target: Target, launches: Sequence[Launch]) -> None:
@@ -61,6 +63,7 @@ class Kernels:
         self.by_symbol: dict[str, Plan] = {}
         self.arithmetic: dict[str, str] = {}
         self.stores: dict[str, str] = {}
+        self.work: dict[str, Work] = {}
         nodes: dict[str, dict[str, None]] = {}
         for launch in launches:
             nodes.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
@@ -81,6 +84,7 @@ class Kernels:
         made = plan(kernel, node=" + ".join(nodes) or None)
         symbol = self._job(func, made, nodes)
         self.arithmetic[symbol] = arithmetic_of(kernel.ops)
+        self.work[symbol] = work_of(kernel, made)
         stored = (DTYPES[dtype_of(value)].name for value in kernel.results)
         self.stores[symbol] = ", ".join(dict.fromkeys(stored))
         return Planned(symbol, made, flops(kernel.ops, kernel.sizes))

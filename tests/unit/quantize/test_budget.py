@@ -1,5 +1,7 @@
 """The accuracy budget: as few products in float as it takes, the honest statement when nothing helps."""
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -97,11 +99,31 @@ def test_a_metric_gives_a_number(score: object) -> None:
         search({}, 0.5, lambda model: score)
 
 
-def test_the_page_shows_names_as_text() -> None:
-    report = search({"a": 5.0}, 0.5)
-    page = replace(report, table=replace(TABLE, model="<script>")).page()
-    assert "Accuracy budget of &lt;script&gt;</h1>" in page
-    assert "<td>a</td><td>14.0 dB</td><td>25.0%</td><td>in float</td>" in page
+def data_of(report: BudgetReport) -> Any:
+    """What the page of a report shows."""
+    found = re.search(r'<script id="report"[^>]*>(.*?)</script>', report.page())
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_page_shows_what_stays_in_float_and_why() -> None:
+    report = search({"a": 5.0, "b[0]": 0.01}, 0.5)
+    shown = data_of(replace(report, table=replace(report.table, model="<script>")))
+    assert shown["title"] == "Accuracy budget of <script>"
+    assert shown["paragraphs"][0] == report.statement()
+    assert shown["paragraphs"][1:3] == [
+        "Ranges: observer mse, 1 samples.",
+        "In float from the start: first.",
+    ]
+    assert shown["header"] == ["product", "noise alone", "work", "stays"]
+    assert shown["rows"][0] == ["a", "14.0 dB", "25.0%", "in float"]
+    assert shown["classes"][:2] == ["doubtful", ""]
+
+
+def test_the_page_of_a_budget_that_is_not_met_says_so() -> None:
+    shown = data_of(search(dict.fromkeys(PRODUCTS, 1.0), 0.5))
+    assert shown["paragraphs"][0].startswith("no choice of int8 products stays within 0.5")
+    assert shown["paragraphs"][3].startswith("No model was made.")
 
 
 def test_an_infinite_budget_only_tells_the_scores() -> None:
