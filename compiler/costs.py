@@ -51,7 +51,22 @@ class Features:
     traffic: float
 
 
-COSTS: Mapping[tuple[str, str], Cost] = {}
+COSTS: Mapping[tuple[str, str], Cost] = {
+    ("contraction", "fma"): Cost(1.08, 0.848, 0.297, 9.17e03),
+    ("contraction", "pairs"): Cost(0.746, 0.216, 0.0673, 6.79e03),
+    ("contraction", "vpdpbusd"): Cost(1.06, 0.347, 0.371, 2.82e03),
+    ("conv", "fma"): Cost(1.05, 1.44, 0, 2.32e03),
+    ("depthwise", "fma"): Cost(0.924, 1.39, 0.155, 0),
+    ("global-pool", ""): Cost(0, 0.573, 0.28, 2.75e03),
+    ("integer-conv", "pairs"): Cost(0.759, 1.07, 0, 1.25e03),
+    ("integer-conv", "vpdpbusd"): Cost(1.05, 0.7, 0, 638),
+    ("integer-depthwise", "pairs"): Cost(0.963, 1.29, 0, 1.22e04),
+    ("integer-depthwise", "vpdpbusd"): Cost(3.35, 0.741, 0, 1.03e04),
+    ("map", ""): Cost(0, 0.243, 1.57, 6.61e03),
+    ("pool", ""): Cost(0, 3.6, 0, 1.84e03),
+    ("rows", ""): Cost(0, 1.01, 0.375, 3.39e03),
+    ("winograd", "fma"): Cost(1.2, 1.33, 0, 0),
+}
 """By family and form of products."""
 
 _OTHER = Cost(2.0, 2.0, 1.0, 1000.0)

@@ -23,6 +23,7 @@ _EXPORTS = {
     "diff": "xcompile.compiler.diff.api",
     "diff_precision": "xcompile.compiler.diff.api",
     "load": "xcompile.runtime.library",
+    "predict": "xcompile.compiler.prediction",
     "profile": "xcompile.compiler.profile",
     "profile_library": "xcompile.compiler.profile",
     "targets": "xcompile.compiler.target.registry",
@@ -45,6 +46,7 @@ __all__ = [
     "diff",
     "diff_precision",
     "load",
+    "predict",
     "profile",
     "profile_library",
     "targets",
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from xcompile.compiler.calibration.calibrator import Calibrator
     from xcompile.compiler.diff.api import diff, diff_precision
     from xcompile.compiler.model import CompiledModel
+    from xcompile.compiler.prediction import predict
     from xcompile.compiler.profile import profile, profile_library
     from xcompile.compiler.quantize.table import CalibrationTable
     from xcompile.compiler.support.errors import CompileError

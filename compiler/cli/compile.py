@@ -114,7 +114,10 @@ def compile_command(
         Path | None,
         typer.Option(metavar="FILE.html", help="Write the same as a page."),
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Print every kernel.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option("--report", help="Print every kernel, and the predicted gain of a precision."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print inputs, outputs, pipeline and sizes.")
     ] = False,
@@ -149,6 +152,10 @@ def compile_command(
         print(_details(made))
     if report:
         print(_report(made))
+    if report and compilation.chooses_precision() and not load:
+        from xcompile.compiler.prediction import predict
+
+        print(predict(model, **compilation.arguments()))
     if precisions:
         print(statement_table(made))
     if precision_report is not None:

@@ -4,9 +4,10 @@
     python examples/digits/quantize.py x86-vnni-int8
     python examples/digits/quantize.py arm-dotprod-int8
 
-Calibrates on the 797 digits that the network was trained on, writes `digits-TARGET.so` and `digits-TARGET.html`, and counts
-the other 1,000 that are read right. Code for another machine is run in its emulator (qemu-user, or Bochs) where that is
-installed and this is a checkout of the repository; bytes are the same on every target, so elsewhere `cpu-int8` stands for it.
+Calibrates on the 797 digits that the network was trained on, writes `digits-TARGET.so` and `digits-TARGET.html`, and
+counts the other 1,000 that are read right. Code for another machine is run in its emulator (qemu-user, or Bochs) where
+that is installed and this is a checkout of the repository; bytes are the same on every target, so elsewhere `cpu-int8`
+stands for it.
 """
 
 import argparse
@@ -74,6 +75,7 @@ def main() -> None:
     else:
         here = xcompile.compile(MODEL, "cpu-int8", calibration_table=ranges)
         print(f"in int8    {right(here(held_out.images))} by cpu-int8, whose bytes are the same")
+    print(xcompile.predict(MODEL, given.target, sizes={"N": 1}, calibration_table=ranges))
     for said in model.statements():
         print(f"  {said.node or '(inputs)':10} {said.kind:10} {said.arithmetic:8} {said.why}")
     print(f"report     {files[1]}")
