@@ -3,6 +3,7 @@
 Counted from shapes and the form of the products, with the lanes and the elements of k that padding fills.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +102,7 @@ def _products(kernel: Kernel, op: Any, form: ProductForm, plan: Plan) -> tuple[D
     return each * n * product(pixels) * vectors * window * ceildiv(weight[1], form.group), 0
 
 
-def _winograd(n: Dim, weight: Shape, pixels: Shape, m: int, lanes: int) -> tuple[Dim, Dim]:
+def _winograd(n: Dim, weight: Shape, pixels: Sequence[Dim], m: int, lanes: int) -> tuple[Dim, Dim]:
     outputs, inputs = weight[:2]
     cells = n * product(ceildiv(size, m) for size in pixels) * (m + 2) ** 2
     products = cells * inputs * ceildiv(outputs, lanes)
