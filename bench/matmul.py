@@ -55,8 +55,9 @@ class CompiledContraction:
         self.epilogue = epilogue
         self.symbols = _symbols(problem)
         bytes_needed = contraction.scratch_bytes(problem, self.schedule, target)
-        operand, dtype = "i8" if problem.operands else problem.dtype, problem.dtype
-        buffers = (operand, operand, dtype, dtype, "i8")
+        dtype = problem.dtype
+        operands = problem.operands or (dtype, dtype)
+        buffers = (*(each.removeprefix("u") for each in operands), dtype, dtype, "i8")
         signature = Signature(buffers, len(self.symbols), scratch=True)
         b = Builder()
         sizes = {name: signature.size(i) for i, name in enumerate(self.symbols)}

@@ -10,11 +10,11 @@ Inputs = Mapping[str, np.ndarray]
 Runner = Callable[[], list[np.ndarray]]
 
 
-def xcompile_runner(path: Path, inputs: Inputs, threads: int) -> Runner:
-    """This compiler, for the machine it runs on."""
+def xcompile_runner(path: Path, inputs: Inputs, threads: int, target: str = "cpu") -> Runner:
+    """This compiler, for the machine it runs on or a target that this machine runs."""
     import xcompile
 
-    model = xcompile.compile(path, threads=threads)
+    model = xcompile.compile(path, target, threads=threads)
     return lambda: list(model.run(inputs).values())
 
 
@@ -31,13 +31,13 @@ def onnxruntime_runner(path: Path, inputs: Inputs, threads: int) -> Runner:
     return lambda: session.run(None, feeds)
 
 
-def openvino_runner(path: Path, inputs: Inputs, threads: int) -> Runner:
-    """OpenVINO's CPU plug-in in float32, tuned for latency."""
+def openvino_runner(path: Path, inputs: Inputs, threads: int, precision: str = "f32") -> Runner:
+    """OpenVINO's CPU plug-in, tuned for latency, in "f32", or where it can in "bf16" or "f16"."""
     import openvino
 
     core = openvino.Core()
     settings = {
-        "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision,
         "NUM_STREAMS": 1,
     }  # fmt: skip
     model = core.read_model(str(path))

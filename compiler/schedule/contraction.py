@@ -195,6 +195,8 @@ def _blocks(
         unroll = (
             1 if form.instruction in ("pairs", "smull") else 2
         )  # more are moved ahead by LLVM, and spill
+    elif form.widens_left:
+        unroll = 2 if target.memory_operands else 1  # what is widened ahead takes registers
     k_block = max(64, target.l1d * 3 // 4 // (width * size) // 32 * 32)
     if few_rows and b == "packed":
         widened_symbol = packs_left(problem, form) and isinstance(problem.k, str)

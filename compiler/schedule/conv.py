@@ -183,19 +183,21 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
         tile_h=tile_h,
         tile_w=tile_w,
         k_blocks=k_blocks,
-        unroll=_unroll(problem, units, form),
+        unroll=_unroll(problem, units, form, target),
         stage=stage,
         prefetch=in_blocks * block_bytes * panels > target.l1d // 2,
         prefetch_input=not stage and tile_h == 1,
     )
 
 
-def _unroll(problem: ConvProblem, units: int, form: ProductForm) -> int:
+def _unroll(problem: ConvProblem, units: int, form: ProductForm, target: TargetNumbers) -> int:
     """Units in a pass of the innermost loop.
 
     One or two where products are added by an instruction of their own: LLVM adds those of many units to each other
-    before they reach the sums, and runs out of registers.
+    before they reach the sums, and runs out of registers; so it does with weights that it widens ahead of their use.
     """
+    if form.instruction == "fma" and form.widens_left:
+        return gcd(units, 2 if target.memory_operands else 1)
     if form.instruction == "smull":
         return 1
     if form.instruction == "pairs":

@@ -37,9 +37,9 @@ class Buffer:
 
 
 def in_memory(dtype: str) -> str:
-    """The type that memory has elements of: bfloat16 lies there as integers.
+    """The type that memory has elements of, and lanes that change places: of bfloat16 integers.
 
-    LLVM takes masked loads and stores of bfloat16 apart where there is no instruction for them, by way of float32.
+    LLVM takes such ops on bfloat16 apart where there is no instruction for them, by way of float32.
     """
     return "i16" if dtype == "bf16" else dtype
 

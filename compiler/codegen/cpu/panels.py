@@ -161,11 +161,12 @@ class Panels:
 
     def _zero_unless(self, condition: Value | bool, value: Value, lanes: int) -> Value:
         """The vector or scalar where the condition holds, else zeros."""
-        zero = self.b.zero(self.source.dtype, lanes)
+        b, dtype, element = self.b, self.source.dtype, self.source.element
         if isinstance(condition, bool):
-            return value if condition else zero
-        kind = vector_type(lanes, self.source.dtype)
-        return self.b.op(f"arith.select {condition}, {value}, {zero} : {kind}")
+            return value if condition else b.zero(dtype, lanes)
+        raw, zero = b.bitcast(value, dtype, element, lanes), b.zero(element, lanes)
+        made = b.op(f"arith.select {condition}, {raw}, {zero} : {vector_type(lanes, element)}")
+        return b.bitcast(made, element, dtype, lanes)
 
     def _pack_transposed(self, start: Index, column: Index, low: Index, high: Index) -> None:
         """Columns of B that are contiguous along k: squares of V by V units are transposed in registers."""

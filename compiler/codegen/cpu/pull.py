@@ -359,12 +359,14 @@ class Pull:
             assert isinstance(offset, Lane), "lanes are not contiguous in the result"
             mask = self.mask
             if self._zero_padding and mask is not None:
-                dtype = source.buffer.dtype
-                zero = self.b.constant("0.0" if dtype[0] in "fb" else "0", dtype, self.lanes)
-                kind = vector_type(self.lanes, dtype)
-                value = self.b.op(
-                    f"arith.select {mask}, {value}, {zero} : vector<{self.lanes}xi1>, {kind}"
+                dtype, element = source.buffer.dtype, source.buffer.element
+                raw = self.b.bitcast(value, dtype, element, self.lanes)
+                kind = vector_type(self.lanes, element)
+                made = self.b.op(
+                    f"arith.select {mask}, {raw}, {self.b.zero(element, self.lanes)} : "
+                    f"vector<{self.lanes}xi1>, {kind}"
                 )
+                value = self.b.bitcast(made, element, dtype, self.lanes)
                 mask = None
             self.b.store(value, source.buffer, offset.base, self.lanes, mask)
         else:

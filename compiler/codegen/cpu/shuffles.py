@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from xcompile.compiler.codegen.cpu.builder import Builder, Value, vector_type
+from xcompile.compiler.codegen.cpu.builder import Builder, Value, in_memory, vector_type
 from xcompile.compiler.ir.dtypes import bits_of
 
 
 def shuffle(b: Builder, x: Value, y: Value, lanes: int, picks: Sequence[int], dtype: str) -> Value:
     """The lanes `picks` of x and y, one after the other, both of `lanes` lanes."""
-    kind = vector_type(lanes, dtype)
-    return b.op(f"vector.shuffle {x}, {y} {list(picks)} : {kind}, {kind}")
+    element = in_memory(dtype)
+    x, y = (b.bitcast(v, dtype, element, lanes) for v in (x, y))
+    kind = vector_type(lanes, element)
+    made = b.op(f"vector.shuffle {x}, {y} {list(picks)} : {kind}, {kind}")
+    return b.bitcast(made, element, dtype, len(picks))
 
 
 def transpose(b: Builder, rows: Sequence[Value], dtype: str) -> list[Value]:

@@ -1,0 +1,38 @@
+"""What the innermost loops of products of 16-bit floats are made of, in the assembly of every target."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.matmul import CompiledContraction
+from tests.kernels.test_integer_listing import STACK, count, loops
+from xcompile.compiler.schedule.contraction import ContractionProblem
+from xcompile.compiler.target.registry import targets
+from xcompile.compiler.target.target import Target
+
+AVX512 = targets()["x86-avx512"]
+BF16 = replace(AVX512, features=AVX512.features | {"avx512bf16"})
+CASES = [
+    pytest.param(BF16, "bf16", "vdpbf16ps", (), id="vdpbf16ps"),
+    pytest.param(AVX512, "bf16", "vfmadd231ps", ("vpmovzxwd", "vpslld"), id="avx512-bf16"),
+    pytest.param(AVX512, "f16", "vfmadd231ps", ("vcvtph2ps",), id="avx512-f16"),
+    pytest.param(targets()["x86-avx2"], "f16", "vfmadd231ps", ("vcvtph2ps",), id="avx2-f16"),
+    pytest.param(
+        targets()["x86-avx2"], "bf16", "vfmadd231ps", ("vpmovzxwd", "vpslld"), id="avx2-bf16"
+    ),
+    pytest.param(targets()["arm-neon"], "f16", "fmla", ("fcvtl",), id="neon-f16"),
+    pytest.param(targets()["arm-neon"], "bf16", "fmla", ("shll",), id="neon-bf16"),
+]
+
+
+@pytest.mark.parametrize(("target", "dtype", "instruction", "widening"), CASES)
+def test_the_loop_multiplies_what_it_widens_at_the_load_and_keeps_its_sums_in_registers(
+    target: Target, dtype: str, instruction: str, widening: tuple[str, ...]
+) -> None:
+    operands = (dtype, dtype)
+    problem = ContractionProblem(64, 512, 512, constant_b=True, operands=operands)  # type: ignore[arg-type]
+    found = loops(CompiledContraction(problem, target).kernel.listing, instruction)
+    assert max(count(body, instruction) for body in found) >= 12
+    for body in found:
+        assert all(count(body, each) for each in widening)
+        assert not [line for line in body if STACK.search(line)]
