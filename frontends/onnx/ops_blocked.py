@@ -44,6 +44,16 @@ def _signed(codes: np.ndarray, bits: int) -> np.ndarray:
     return numbers.astype(np.int8).astype(DTYPES[f"i{bits}"])
 
 
+def _bytes(node: NodeContext, index: int, what: str) -> np.ndarray:
+    """A constant input of packed codes."""
+    array = _constant(node, index, what)
+    if array.dtype != np.uint8 or not array.ndim:
+        raise node.error(
+            "XC2002", f"{what} of {node.op_type} are packed in uint8, not {array.dtype}"
+        )
+    return array
+
+
 def _constant(node: NodeContext, index: int, what: str) -> np.ndarray:
     array = node.const(index)
     if array is None:
@@ -65,7 +75,7 @@ def matmul_nbits(node: NodeContext) -> list[Value]:
     bits, block = _bits_of(node), _block_of(node)
     k, n = node.attr("K"), node.attr("N")
     blocks = -(-k // block)
-    packed = _constant(node, 1, "weights")
+    packed = _bytes(node, 1, "weights")
     if k < 1 or n < 1 or packed.size != n * blocks * block * bits // 8:
         raise node.error("XC2003", f"{packed.size} bytes of weights for K={k} and N={n}")
     codes = _unpacked(packed.reshape(n, -1), bits)[:, :k]
@@ -91,7 +101,10 @@ def _weights(
         numbers = _signed(codes, bits)
     else:
         given = _constant(node, 3, "zero points")
-        if given.dtype == np.uint8:
+        packed = given.dtype == np.uint8
+        if given.size != len(codes) * (-(-blocks * bits // 8) if packed else blocks):
+            raise node.error("XC2003", f"{given.size} zero points for {len(codes)}·{blocks} blocks")
+        if packed:
             given = _unpacked(given.reshape(len(codes), -1), bits)[:, :blocks]
         zeros = given.reshape(scales.shape).astype(np.float32)
         if not ((zeros == np.rint(zeros)) & (zeros >= 0) & (zeros < 1 << bits)).all():
@@ -124,13 +137,13 @@ def gather_block_quantized(node: NodeContext) -> list[Value]:
         bits = _bits_of(node)
         if gather:
             raise node.error("XC2007", f"GatherBlockQuantized of bytes along axis {gather}")
-        codes = _unpacked(_constant(node, 0, "elements"), bits)
+        codes = _unpacked(_bytes(node, 0, "elements"), bits)
         if zeros is None:
             x = c.constant(_signed(codes, bits))
         else:
             blocks = -(-codes.shape[axis] // block)
-            points = _unpacked(_constant(node, 3, "zero points"), bits)
-            points = points.take(np.arange(blocks), axis) if axis == rank - 1 else points
+            points = _unpacked(_bytes(node, 3, "zero points"), bits)
+            points = points[..., :blocks] if axis == rank - 1 else points
             kind = DTYPES[f"ui{bits}"]
             x, zeros = c.constant(codes.astype(kind)), c.constant(points.astype(kind))
     scale = node.input(2)

@@ -133,6 +133,12 @@ def test_what_has_no_meaning_here_is_refused(attributes: dict[str, int], message
     fields = {"K": 16, "N": 1, "bits": 4, "block_size": 16, **attributes}
     with pytest.raises(CompileError, match=message):
         import_onnx(model("MatMulNBits", given, "com.microsoft", **fields))
+    floats = {**given, "b": np.zeros((1, 1, 8), np.float32)}
+    with pytest.raises(CompileError, match="packed in uint8, not float32"):
+        import_onnx(model("MatMulNBits", floats, "com.microsoft", K=16, N=1, bits=4, block_size=16))
+    zeros = {**given, "zeros": np.zeros((3, 1), np.uint8)}
+    with pytest.raises(CompileError, match="3 zero points for 1·1 blocks"):
+        import_onnx(model("MatMulNBits", zeros, "com.microsoft", K=16, N=1, bits=4, block_size=16))
     given |= {"zeros": None, "groups": np.zeros(16, np.int32)}
     with pytest.raises(CompileError, match="with g_idx"):
         import_onnx(model("MatMulNBits", given, "com.microsoft", **fields))
