@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import xcompile
+from tests.e2e.test_quantized_digits import compiled
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.interpreter import interpret
 from xcompile.frontends.onnx.importer import import_onnx
@@ -58,7 +58,7 @@ def nbits(x: np.ndarray, bits: int, block: int, n: int, zeros: str = "", bias: b
 
 
 def run(proto: onnx.ModelProto, x: np.ndarray, target: str = "cpu") -> np.ndarray:
-    return np.asarray(xcompile.compile(proto, target).run([x])["y"])
+    return np.asarray(compiled(proto, target).run([x])["y"])
 
 
 def test_codes_begin_in_the_low_bits_and_8_is_zero() -> None:

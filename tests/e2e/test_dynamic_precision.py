@@ -62,8 +62,8 @@ def test_with_plain_scales_it_is_what_onnxruntime_computes(
     model, path = quantized
     x = f32(rows, 40)
     want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
-    ours = xcompile.compile(model, "cpu", pipeline=UNREFINED).run([x])["y"]
-    theirs = xcompile.compile(path, "cpu").run([x])["y"]
+    ours = compiled(model, "cpu", pipeline=UNREFINED).run([x])["y"]
+    theirs = compiled(path, "cpu").run([x])["y"]
     np.testing.assert_allclose(theirs, want, rtol=0, atol=2e-6 * np.abs(want).max())
     np.testing.assert_allclose(ours, want, rtol=0, atol=2e-3 * np.abs(want).max())
 
@@ -77,7 +77,7 @@ def test_digits_are_as_accurate_as_in_float(digits: tuple[Any, Any]) -> None:
 
 def test_parts_may_stay_in_float_or_in_few_bits() -> None:
     model = layers()
-    mixed = xcompile.compile(model, "cpu-dynamic", precisions={"second": "fp32", "third": "w4"})
+    mixed = compiled(model, "cpu-dynamic", precisions={"second": "fp32", "third": "w4"})
     kinds = {row.nodes.split(" ")[0]: row.arithmetic for row in mixed.precisions()}
     assert (kinds["first"], kinds["second"]) == ("int8", "float32")
     assert "w4" in kinds.values()
