@@ -24,25 +24,32 @@ class PoolProblem:
         c: channels.
         h: rows of the input.
         w: columns of the input.
-        kind: "max" or "average".
+        kind: "max"; "place", the maximum and where it stands; "average"; "norm", `(Σ |x|^power)^(1/power)`.
         window: kernel, strides, pads, dilations and rounding, over height and width.
         count_include_pad: whether the average divides by the part of the window inside the padded image
             (what a window of `ceil_mode` has beyond it never counts), not inside the image.
-        dtype: of what is pooled; averages are of "f32".
+        dtype: of what is pooled; averages and norms are of "f32".
         d: images of a volume.
         depth: the window along the depth of a volume; None for images.
+        power: of a norm.
     """
 
     n: Size
     c: int
     h: Size
     w: Size
-    kind: Literal["max", "average"]
+    kind: Literal["max", "place", "average", "norm"]
     window: Window
     count_include_pad: bool = False
     dtype: Literal["f32", "i8", "ui8"] = "f32"
     d: Size = 1
     depth: Window | None = None
+    power: int = 2
+
+    @property
+    def accumulators(self) -> int:
+        """Registers that hold what a window has accumulated."""
+        return 2 if self.kind == "place" else 1
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,12 @@ def heuristic(problem: PoolProblem, target: TargetNumbers) -> WindowSchedule:
     Raises:
         ScheduleError: the family does not take the problem.
     """
-    return window_heuristic(problem, target, weighted=False)
+    return window_heuristic(problem, target, weighted=False, held=problem.accumulators)
 
 
 def space(problem: PoolProblem, target: TargetNumbers) -> Iterator[WindowSchedule]:
     """All legal schedules, the heuristic's first."""
-    return window_space(problem, target, weighted=False)
+    return window_space(problem, target, weighted=False, held=problem.accumulators)
 
 
 def global_extent(

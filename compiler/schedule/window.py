@@ -185,7 +185,7 @@ def column_tiles(window: Window, w: int, pixels: int) -> list[ColumnTile]:
 
 
 def window_heuristic(
-    problem: BlockedWindow, target: TargetNumbers, weighted: bool, spare: int = 0
+    problem: BlockedWindow, target: TargetNumbers, weighted: bool, spare: int = 0, held: int = 1
 ) -> WindowSchedule:
     """A good schedule at once.
 
@@ -194,12 +194,13 @@ def window_heuristic(
         target: the machine.
         weighted: whether the window has weights.
         spare: registers that the products need beside sums, inputs and weights.
+        held: registers that hold what a window has accumulated.
 
     Raises:
         ScheduleError: the window is not legal.
     """
     unroll = problem.window.kernel[1] <= UNROLLED_COLUMNS
-    most = _most_pixels(problem, target, weighted and unroll, spare)
+    most = _most_pixels(problem, target, weighted and unroll, spare, held)
     pixels, rows = most, 8
     if isinstance(problem.w, int):
         columns = problem.window.output(1, problem.w)
@@ -217,12 +218,13 @@ def window_heuristic(
 
 
 def window_space(
-    problem: BlockedWindow, target: TargetNumbers, weighted: bool, spare: int = 0
+    problem: BlockedWindow, target: TargetNumbers, weighted: bool, spare: int = 0, held: int = 1
 ) -> Iterator[WindowSchedule]:
     """All schedules worth trying, the heuristic's first; arguments as there."""
-    first = window_heuristic(problem, target, weighted, spare)
+    first = window_heuristic(problem, target, weighted, spare, held)
     yield first
-    for pixels in range(1, _most_pixels(problem, target, weighted and first.unroll, spare) + 1):
+    most = _most_pixels(problem, target, weighted and first.unroll, spare, held)
+    for pixels in range(1, most + 1):
         for rows in (1, 2, 4, 8, 16):
             for peel in sorted({False, _peels(problem, pixels, first.unroll)}):
                 schedule = WindowSchedule(pixels, rows, first.unroll, peel)
@@ -238,7 +240,9 @@ def _peels(problem: BlockedWindow, pixels: int, unroll: bool) -> bool:
     return sum(not tile.inside for tile in tiles) <= MOST_EDGE_TILES
 
 
-def _most_pixels(problem: BlockedWindow, target: TargetNumbers, resident: bool, spare: int) -> int:
-    """How many accumulators fit beside an input, a weight or a row of weights, and what else there is."""
+def _most_pixels(
+    problem: BlockedWindow, target: TargetNumbers, resident: bool, spare: int, held: int
+) -> int:
+    """How many windows fit beside an input, a weight or a row of weights, and what else there is."""
     weights = problem.window.kernel[1] if resident else 1
-    return max(1, min(16, target.vector_registers - 1 - weights - spare))
+    return max(1, min(16, (target.vector_registers - 1 - weights - spare) // held))

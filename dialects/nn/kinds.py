@@ -119,6 +119,7 @@ TAKES_EPILOGUE = (
             "nn.fused_attention",
             "nn.max_pool",
             "nn.average_pool",
+            "nn.lp_pool",
         }
     )
     | _ROWS

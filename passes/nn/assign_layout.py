@@ -7,8 +7,8 @@
     %2 = "nn.relu"(%1) : … in the same layout
 
 Convolutions of images and volumes, of floats or of 8-bit integers, ask for blocked input and give blocked output;
-elementwise ops, pools, narrow windows over channels and concatenations keep the layout of their operands; everything
-else reads row-major memory.
+elementwise ops, pools, narrow windows over channels and concatenations keep the layout of their operands, but pools of
+many channels are blocked by themselves; everything else reads row-major memory.
 `nn.relayout` stands where the two meet, once for each value. Elementwise ops and concatenations between the
 two are given the layout with which the fewest elements are converted: a minimum cut, and so never more than
 the best of all choices. Regions may use a value in either layout; what they yield is row-major.
@@ -31,11 +31,12 @@ from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.integer import ConvInteger
 from xcompile.dialects.nn.kinds import is_elementwise
 from xcompile.dialects.nn.norm import Lrn
+from xcompile.dialects.nn.pool import MaxPoolWithIndices
 from xcompile.dialects.nn.relayout import Relayout
 from xcompile.dialects.nn.shapes import ShapeAnalysis
 
 _CONVOLUTIONS = (Conv, ConvTranspose, ConvInteger)
-_POOLS = frozenset({"nn.max_pool", "nn.average_pool"})
+_POOLS = frozenset({"nn.max_pool", "nn.average_pool", "nn.lp_pool", "nn.max_pool_with_indices"})
 _WHOLE = frozenset({"nn.reduce_mean", "nn.reduce_sum"})
 """Reductions that read blocked images, over all places of a channel."""
 
@@ -45,6 +46,9 @@ _MOVES = frozenset({"nn.channel_shuffle", "nn.slice", "nn.pad"})
 _DTYPES = frozenset({"f32", "f16", "bf16", "i32", "ui8", "i8"})
 """Of images in blocks: floats of at most 32 bits, 8-bit integers, and what is computed between the two."""
 
+_POOLED = frozenset({"f32", "ui8", "i8"})
+"""Of images that pools have kernels for."""
+
 _SPATIAL = {4: "HW", 5: "DHW"}
 """By rank, the axes behind the channels of images and volumes."""
 
@@ -53,9 +57,10 @@ _UNBOUNDED = 1 << 80
 
 
 def _is_image(op: Op) -> bool:
-    """Whether the op makes one image or volume, of a type that those in blocks have."""
+    """Whether the op makes an image or volume of a type that those in blocks have, and no other one."""
     results = op.results
-    return len(results) == 1 and rank_of(results[0]) in _SPATIAL and dtype_of(results[0]) in _DTYPES
+    alone = len(results) == 1 or isinstance(op, MaxPoolWithIndices)
+    return alone and rank_of(results[0]) in _SPATIAL and dtype_of(results[0]) in _DTYPES
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,23 @@ class _Assignment:
             read = zip(followers, op.operands, strict=True)
             greedy = any(follows and v in self._blocked for follows, v in read)
             return followers if self._label(op, greedy) else None
+        if isinstance(op, MaxPoolWithIndices) and not self._takes_indices(op):
+            return None
+        greedy = first or (op.NAME in _POOLS and self._fills_blocks(op.operands[0]))
         if op.NAME in _POOLS or self._keeps_channels(op):
-            return [True, *[False] * (len(op.operands) - 1)] if self._label(op, first) else None
+            return [True, *[False] * (len(op.operands) - 1)] if self._label(op, greedy) else None
         return None
+
+    def _fills_blocks(self, value: Value) -> bool:
+        """Whether blocks of a value are not mostly padding, so that two conversions cost less than code without any."""
+        channels = self._analysis.shape(value)[1]
+        pooled = dtype_of(value) in _POOLED
+        return pooled and isinstance(channels, int) and 2 * channels > self._block
+
+    @staticmethod
+    def _takes_indices(op: MaxPoolWithIndices) -> bool:
+        """Whether the kernel of pools with indices takes the op; others know no blocks."""
+        return op.auto_pad == "notset" and min(op.pads) >= 0 and dtype_of(op.x) in _POOLED
 
     def _label(self, op: Op, greedy: bool) -> bool:
         """Whether the result is blocked, where the op leaves that open; before that is decided, as its operands are."""
@@ -201,8 +220,9 @@ class _Assignment:
                     meeting.setdefault(value, {_PLAIN}).add(here if follows[position] else _PLAIN)
             if wanted is not None and op is not None and op.NAME not in _WHOLE:
                 self._blocked.add(op.results[0])
-            for value in operation.results:
-                meeting[value] = {here if op is None or op.NAME not in _WHOLE else _PLAIN}
+            for number, value in enumerate(operation.results):
+                plain = number or (op is not None and op.NAME in _WHOLE)
+                meeting[value] = {_PLAIN if plain else here}
         return labels | self._cut(meeting, labels, free)
 
     def _reads_either(self, op: Op) -> bool:

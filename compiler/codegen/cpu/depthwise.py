@@ -42,7 +42,7 @@ def emit_depthwise(
     """
     reduction = _WeightedSum(b, weights, problem, target.lanes(32))
     window_sizes = WindowSizes.of(b, problem, sizes)
-    WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes, decode).units(
+    WindowRows(b, problem, schedule, target, x, reduction, [sink], window_sizes, decode).units(
         begin, end
     )
 
@@ -55,11 +55,11 @@ class _WeightedSum:
     lanes: int
 
     @property
-    def type(self) -> str:
-        return vector_type(self.lanes, "f32")
+    def types(self) -> Sequence[str]:
+        return [vector_type(self.lanes, "f32")]
 
-    def identity(self, block: Index) -> Value:
-        return self.b.float_constant(0.0, "f32", self.lanes)
+    def identity(self, block: Index) -> Sequence[Value]:
+        return [self.b.float_constant(0.0, "f32", self.lanes)]
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> Value:
         b, (kh, kw) = self.b, self.problem.window.kernel
@@ -68,9 +68,13 @@ class _WeightedSum:
         loaded = b.load(self.weights, b.mul(place, self.lanes), self.lanes)
         return cast(b, loaded, self.weights.dtype, "f32", self.lanes)
 
-    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
         assert weight is not None
-        return self.b.fma(x, weight, accumulator, self.lanes)
+        return [self.b.fma(x, weight, accumulators[0], self.lanes)]
 
-    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
-        return accumulator
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
+        return accumulators

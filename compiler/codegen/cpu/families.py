@@ -31,7 +31,7 @@ from xcompile.compiler.codegen.cpu.images import (
 )
 from xcompile.compiler.codegen.cpu.integer_images import IntegerConvPlan, IntegerDepthwisePlan
 from xcompile.compiler.codegen.cpu.map import FallbackFamily, MapFamily
-from xcompile.compiler.codegen.cpu.pools import GlobalPoolPlan, PoolPlan
+from xcompile.compiler.codegen.cpu.pools import GlobalPoolPlan, IndexedPoolFamily, PoolPlan
 from xcompile.compiler.codegen.cpu.recurrents import RecurrentFamily
 from xcompile.compiler.codegen.cpu.row_kernels import RowFamily
 from xcompile.compiler.codegen.cpu.scans import ScanFamily
@@ -74,7 +74,8 @@ FAMILIES: list[Family] = [
     ImageFamily(IntegerDepthwisePlan, "nn.conv_integer"),
     ImageFamily(IntegerConvPlan, "nn.conv_integer"),
     ImageFamily(ConvTransposePlan, "nn.conv_transpose"),
-    ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool"),
+    ImageFamily(PoolPlan, "nn.max_pool", "nn.average_pool", "nn.lp_pool"),
+    IndexedPoolFamily(),
     ImageFamily(GlobalPoolPlan, "nn.reduce_mean", "nn.reduce_sum"),
     ContractionFamily(),
     BlockedFamily(),

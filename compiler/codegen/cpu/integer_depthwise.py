@@ -60,7 +60,7 @@ def emit_integer_depthwise(
     products = _Products(b, weights, problem, target, fill)
     window_sizes = WindowSizes.of(b, problem, sizes)
     rows = WindowRows(
-        b, problem, schedule, target, x, products, sink, window_sizes,
+        b, problem, schedule, target, x, products, [sink], window_sizes,
         decode=lambda value, image, channel: products.widened(value),
         pair=products.pair if products.pairs else None,
     )  # fmt: skip
@@ -84,17 +84,17 @@ class _Products:
         return self.target.lanes(32)
 
     @property
-    def type(self) -> str:
-        return vector_type(self.lanes, "i32")
+    def types(self) -> Sequence[str]:
+        return [vector_type(self.lanes, "i32")]
 
-    def identity(self, block: Index) -> Value:
+    def identity(self, block: Index) -> Sequence[Value]:
         if self.fill is None:
-            return self.b.int_constant(0, "i32", self.lanes)
+            return [self.b.int_constant(0, "i32", self.lanes)]
         b, lanes = self.b, self.lanes
         bits = b.load(self.weights, b.mul(block, self._block), 4 * lanes)
-        sums = b.op(f"vector.bitcast {bits} : {vector_type(4 * lanes, 'i8')} to {self.type}")
+        sums = b.op(f"vector.bitcast {bits} : {vector_type(4 * lanes, 'i8')} to {self.types[0]}")
         fill = extended(b, self.fill, self.problem.dtype, 0, "i32")
-        return b.binary("arith.muli", sums, b.broadcast(fill, "i32", lanes), lanes, "i32")
+        return [b.binary("arith.muli", sums, b.broadcast(fill, "i32", lanes), lanes, "i32")]
 
     @property
     def _row(self) -> int:
@@ -132,7 +132,9 @@ class _Products:
         fill = extended(self.b, self.fill, self.problem.dtype, 0, "i16")
         return self.b.binary("arith.subi", x, self.b.broadcast(fill, "i16", count), count, "i16")
 
-    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
         assert weight is not None
         b, lanes = self.b, self.lanes
         if self.pairs:
@@ -141,10 +143,12 @@ class _Products:
         else:
             left, right = (_int32(b, v, lanes) for v in (x, weight))
             products = b.binary("arith.muli", left, right, lanes, "i32")
-        return b.binary("arith.addi", accumulator, products, lanes, "i32")
+        return [b.binary("arith.addi", accumulators[0], products, lanes, "i32")]
 
-    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
-        return accumulator
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
+        return accumulators
 
 
 def _int32(b: Builder, value: Value, lanes: int) -> Value:

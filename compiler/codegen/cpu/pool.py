@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value, vector_type
+from xcompile.compiler.codegen.cpu.power import power_of, root_of
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import (
     Decode,
@@ -48,10 +49,12 @@ def emit_pool(
     """
     window_sizes = WindowSizes.of(b, problem, sizes)
     lanes = target.lanes(32)
-    reduction: Reduction = _Maximum(b, lanes, problem.dtype)
+    reduction: Reduction = Maximum(b, lanes, problem.dtype)
     if problem.kind == "average":
         reduction = _Average(b, lanes, problem, window_sizes)
-    rows = WindowRows(b, problem, schedule, target, x, reduction, sink, window_sizes, decode)
+    if problem.kind == "norm":
+        reduction = _Norm(b, lanes, problem.power)
+    rows = WindowRows(b, problem, schedule, target, x, reduction, [sink], window_sizes, decode)
     rows.units(begin, end)
 
 
@@ -75,12 +78,12 @@ def emit_global_pool(
     blocks = -(-problem.c // lanes)
     n, h, w = (index_of(b, size, sizes) for size in (problem.n, problem.h, problem.w))
     pixels = b.mul(h, w)
-    maximum, is_max = _Maximum(b, lanes, problem.dtype), problem.kind == "max"
+    maximum, is_max = Maximum(b, lanes, problem.dtype), problem.kind == "max"
     add = "arith.addf" if problem.dtype == "f32" else "arith.addi"
     zero = b.constant("0.0" if problem.dtype == "f32" else "0", problem.dtype, lanes)
 
     def combine(u: Value, v: Value) -> Value:
-        return maximum.combine(u, v, None) if is_max else b.binary(add, u, v, lanes, problem.dtype)
+        return maximum.greater(u, v) if is_max else b.binary(add, u, v, lanes, problem.dtype)
 
     with b.loop(begin, end) as unit:
         image, block = b.unflatten(unit, [n, blocks])
@@ -91,8 +94,8 @@ def emit_global_pool(
             return value if decode is None else decode(value, image, channel)
 
         plane = b.mul(unit, b.mul(pixels, lanes))
-        init = [maximum.identity(block) if is_max else zero] * schedule.chains
-        value = _fold(b, load, plane, pixels, lanes, init, combine, maximum.type)
+        init = [maximum.least if is_max else zero] * schedule.chains
+        value = _fold(b, load, plane, pixels, lanes, init, combine, maximum.types[0])
         if problem.kind == "average":
             value = b.binary("arith.divf", value, _splat(b, pixels, lanes), lanes)
         ragged = problem.c % lanes != 0
@@ -136,7 +139,9 @@ def _splat(b: Builder, count: Index, lanes: int) -> Value:
 
 
 @dataclass(frozen=True)
-class _Maximum:
+class Maximum:
+    """The reduction of maximum pools."""
+
     b: Builder
     lanes: int
     dtype: str
@@ -146,25 +151,68 @@ class _Maximum:
         return self.dtype.removeprefix("u")
 
     @property
-    def type(self) -> str:
-        return vector_type(self.lanes, self.element)
+    def types(self) -> Sequence[str]:
+        return [vector_type(self.lanes, self.element)]
 
-    def identity(self, block: Index) -> Value:
+    @property
+    def least(self) -> Value:
+        """What is no larger than any element."""
         if self.dtype == "f32":
             return self.b.float_constant(float("-inf"), "f32", self.lanes)
         least = 0 if is_unsigned(self.dtype) else -(1 << (bits_of(self.dtype) - 1))
         return self.b.int_constant(least, self.element, self.lanes)
 
+    def greater(self, x: Value, y: Value) -> Value:
+        """The greater ones of two vectors."""
+        op = "arith.maxui" if is_unsigned(self.dtype) else "arith.maxsi"
+        op = "arith.maximumf" if self.dtype == "f32" else op
+        return self.b.binary(op, x, y, self.lanes, self.element)
+
+    def identity(self, block: Index) -> Sequence[Value]:
+        return [self.least]
+
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
         return None
 
-    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
-        op = "arith.maxui" if is_unsigned(self.dtype) else "arith.maxsi"
-        op = "arith.maximumf" if self.dtype == "f32" else op
-        return self.b.binary(op, accumulator, x, self.lanes, self.element)
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
+        return [self.greater(accumulators[0], x)]
 
-    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
-        return accumulator
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
+        return accumulators
+
+
+@dataclass(frozen=True)
+class _Norm:
+    b: Builder
+    lanes: int
+    power: int
+
+    @property
+    def types(self) -> Sequence[str]:
+        return [vector_type(self.lanes, "f32")]
+
+    def identity(self, block: Index) -> Sequence[Value]:
+        return [self.b.float_constant(0.0, "f32", self.lanes)]
+
+    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
+        return None
+
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
+        b, lanes = self.b, self.lanes
+        magnitude = b.op(f"math.absf {x} : {self.types[0]}")
+        more = power_of(b, magnitude, self.power, lanes)
+        return [b.binary("arith.addf", accumulators[0], more, lanes)]
+
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
+        return [root_of(self.b, accumulators[0], self.power, self.lanes)]
 
 
 @dataclass(frozen=True)
@@ -175,25 +223,30 @@ class _Average:
     sizes: WindowSizes
 
     @property
-    def type(self) -> str:
-        return vector_type(self.lanes, "f32")
+    def types(self) -> Sequence[str]:
+        return [vector_type(self.lanes, "f32")]
 
-    def identity(self, block: Index) -> Value:
-        return self.b.float_constant(0.0, "f32", self.lanes)
+    def identity(self, block: Index) -> Sequence[Value]:
+        return [self.b.float_constant(0.0, "f32", self.lanes)]
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
         return None
 
-    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
-        return self.b.binary("arith.addf", accumulator, x, self.lanes)
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
+        return [self.b.binary("arith.addf", accumulators[0], x, self.lanes)]
 
-    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
         b, window, (depth, row, column) = self.b, self.problem.window, at
         columns = window.kernel[1] if whole else self.count(window, 1, column, self.sizes.w)
         count = b.mul(self.count(window, 0, row, self.sizes.h), columns)
         if self.problem.depth is not None:
             count = b.mul(count, self.count(self.problem.depth, 0, depth, self.sizes.d))
-        return b.binary("arith.divf", accumulator, _splat(b, count, self.lanes), self.lanes)
+        divisor = _splat(b, count, self.lanes)
+        return [b.binary("arith.divf", accumulators[0], divisor, self.lanes)]
 
     def count(self, window: Window, axis: int, output: Index, size: Index) -> Index:
         """How many images, rows or columns of a window the average counts."""

@@ -10,13 +10,15 @@ from xcompile.compiler.codegen.cpu.anchored import monomial
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
-from xcompile.compiler.codegen.cpu.family import Kernel
+from xcompile.compiler.codegen.cpu.family import Kernel, emitted
 from xcompile.compiler.codegen.cpu.images import BYTES, ImagePlan, row_cost, widening, window_of
+from xcompile.compiler.codegen.cpu.indexed_pool import emit_indexed_pool
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pool import emit_global_pool, emit_pool
 from xcompile.compiler.codegen.cpu.pull import Pull
 from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.cpu.windows import Decode
+from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.op import view
@@ -78,17 +80,25 @@ class DecodedPlan(ImagePlan):
         return decode
 
 
+_KINDS = {
+    "nn.max_pool": "max",
+    "nn.max_pool_with_indices": "place",
+    "nn.average_pool": "average",
+    "nn.lp_pool": "norm",
+}
+
+
 class PoolPlan(DecodedPlan):
-    """Maximum and average pools."""
+    """Maximum, average and norm pools."""
 
     family = "pool"
 
     def __init__(self, kernel: Kernel, op: Any, schedule: str | None) -> None:
         super().__init__(kernel, op)
-        is_max, dtype = op.NAME == "nn.max_pool", self.pooled()
-        if dtype not in ("f32", *BYTES) or not (is_max or dtype == "f32"):
+        kind, dtype = _KINDS[op.NAME], self.pooled()
+        if dtype not in ("f32", *BYTES) or not (kind in ("max", "place") or dtype == "f32"):
             no_match(f"a pool of {dtype}")
-        kinds: dict[str, Any] = {"kind": "max" if is_max else "average", "dtype": dtype}
+        kinds: dict[str, Any] = {"kind": kind, "dtype": dtype, "power": getattr(op, "p", 2)}
         depth, window = window_of(kernel, op, op.kernel)
         self.problem = pool.PoolProblem(
             self.n, self.channels, self.h, self.w, window=window, d=self.d, depth=depth,
@@ -112,6 +122,51 @@ class PoolPlan(DecodedPlan):
             b, self.problem, self.schedule, self.kernel.target, self.argument(signature, self.x), sink,
             signature.begin, signature.end, self.kernel.environment(signature), self.decode(b, signature),
         )  # fmt: skip
+
+
+class IndexedPoolPlan(PoolPlan):
+    """Maximum pools that also say where the maxima stand; there are no ops behind them."""
+
+    family = "indexed-pool"
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        kernel, op = self.kernel, self.op
+        signature = kernel.signature()
+        b = Builder()
+        sizes = [kernel.pull(b, signature, 0).dim(d) for d in kernel.shape(self.x)]
+        emit_indexed_pool(
+            b, self.problem, self.schedule, kernel.target, self.argument(signature, self.x),
+            self._values(b, signature), signature.buffer(len(kernel.parameters) + 1), sizes, op.column_major,
+            signature.begin, signature.end, kernel.environment(signature),
+        )  # fmt: skip
+        return emitted(b, symbol, signature)
+
+    def _values(self, b: Builder, signature: Signature) -> Sink:
+        """The sink of the maxima."""
+        lanes, destination = self.kernel.target.lanes(32), self.kernel.destination(signature, 0)
+        pull = self.kernel.pull(b, signature, lanes)
+
+        def sink(
+            _: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None
+        ) -> None:
+            with pull.masked(mask, zero_padding=True):
+                pull.store(destination, value, [at[0], Lane(at[1], lanes), *at[2:]])
+
+        return sink
+
+
+class IndexedPoolFamily:
+    """Kernels of nothing but a maximum pool of a blocked image, with the places of the maxima."""
+
+    name = "indexed-pool"
+
+    def plan(self, kernel: Kernel, schedule: str | None = None) -> IndexedPoolPlan:
+        op = next((o for o in kernel.ops if o.NAME == "nn.max_pool_with_indices"), None)
+        if op is None or list(kernel.results) != list(op.results):
+            no_match("the kernel is not a maximum pool with indices")
+        if Layout.of(op.results[0].type).block == 0:
+            no_match("the result is row-major")
+        return IndexedPoolPlan(kernel, op, schedule)
 
 
 class GlobalPoolPlan(DecodedPlan):

@@ -4,7 +4,7 @@ import math
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Value
 from xcompile.compiler.codegen.cpu.lanes import Lanes
-from xcompile.compiler.codegen.cpu.math import LN2, exp, exp_of_sum, log, split_mantissa
+from xcompile.compiler.codegen.cpu.math import LN2, exp, exp_of_sum, log, split_mantissa, sqrt
 from xcompile.compiler.codegen.cpu.polynomials import POLYNOMIALS
 
 _TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
@@ -79,3 +79,23 @@ def _signs_and_special_cases(m: Lanes, x: Value, y: Value, result: Value) -> Val
     unit = m.both(m.compare("oeq", m.abs(x), one), infinite)
     always_one = m.either(m.compare("oeq", y, zero), m.compare("oeq", x, one))
     return m.select(m.either(always_one, unit), one, signed)
+
+
+def power_of(b: Builder, x: Value, p: int, lanes: int, dtype: str = "f32") -> Value:
+    """x^p for x of at least 0 and a whole p of at least 1."""
+    m = Lanes(b, lanes, dtype)
+    if p > 3:
+        return pow(b, x, m.const(p), lanes, dtype)
+    result = x
+    for _ in range(p - 1):
+        result = m.mul(result, x)
+    return result
+
+
+def root_of(b: Builder, x: Value, p: int, lanes: int, dtype: str = "f32") -> Value:
+    """The p-th root of x of at least 0."""
+    if p == 1:
+        return x
+    if p == 2:
+        return sqrt(b, x, lanes, dtype)
+    return pow(b, x, Lanes(b, lanes, dtype).const(1 / p), lanes, dtype)

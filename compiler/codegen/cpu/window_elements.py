@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from xcompile.compiler.codegen.cpu import math, power
 from xcompile.compiler.codegen.cpu.builder import Index, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
 from xcompile.compiler.codegen.cpu.layout import row_major_strides
 from xcompile.compiler.codegen.cpu.nests import both, lowest, nest, read, wide
+from xcompile.compiler.codegen.cpu.power import power_of, root_of
 from xcompile.compiler.codegen.cpu.pull import At, Pull, pulls, pulls_parts
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.dialects.nn.base import dtype_of
@@ -244,17 +244,16 @@ def _lp_pool(pull: Pull, op: Any, at: At) -> Value:
     def body(ks: list[Index], sums: list[Value]) -> list[Value]:
         places, inside = _taps(pull, op, at[2:], ks, pads)
         x = s.op("math.absf", read(pull, op.x, [*at[:2], *places]))
-        return [s.add(sums[0], pull.select(inside, _power(s, x, op.p), s.const(0), s.dtype))]
+        return [
+            s.add(
+                sums[0],
+                pull.select(
+                    inside, power_of(pull.b, x, op.p, pull.lanes, s.dtype), s.const(0), s.dtype
+                ),
+            )
+        ]
 
     total = nest(pull, list(op.kernel), [s.const(0)], [s.type], body)[0]
-    root = total if op.p == 1 else s.call(math.sqrt, total)
-    if op.p > 2:
-        root = s.call(power.pow, total, s.const(1 / op.p))
-    return convert(pull.b, root, wide(dtype), dtype, pull.lanes)
-
-
-def _power(s: Scalars, x: Value, p: int) -> Value:
-    """x^p for a whole p of at least 1."""
-    if p <= 3:
-        return {1: x, 2: s.mul(x, x), 3: s.mul(s.mul(x, x), x)}[p]
-    return s.call(power.pow, x, s.const(p))
+    return convert(
+        pull.b, root_of(pull.b, total, op.p, pull.lanes, s.dtype), wide(dtype), dtype, pull.lanes
+    )

@@ -90,11 +90,11 @@ class Reduction(Protocol):
     """What is done with the inputs of a window."""
 
     @property
-    def type(self) -> str:
-        """The type of accumulators."""
+    def types(self) -> Sequence[str]:
+        """The types of the accumulators of a window: one, or more."""
         ...
 
-    def identity(self, block: Index) -> Value:
+    def identity(self, block: Index) -> Sequence[Value]:
         """The accumulators of a block of channels before the first input."""
         ...
 
@@ -105,12 +105,19 @@ class Reduction(Protocol):
         """
         ...
 
-    def combine(self, accumulator: Value, x: Value, weight: Value | None) -> Value:
-        """The accumulator with one more input."""
+    def combine(
+        self, accumulators: Sequence[Value], x: Value, weight: Value | None
+    ) -> Sequence[Value]:
+        """The accumulators with one more input."""
         ...
 
-    def result(self, accumulator: Value, at: Sequence[Index], whole: bool) -> Value:
-        """The output at a depth, row and column; `whole` if all of the window's columns lie in the image."""
+    def result(
+        self, accumulators: Sequence[Value], at: Sequence[Index], whole: bool
+    ) -> Sequence[Value]:
+        """The outputs, one for each sink, at a depth, row and column.
+
+        `whole` if all of the window's columns lie in the image.
+        """
         ...
 
 
@@ -150,7 +157,7 @@ class WindowRows:
         target: the machine.
         x: the blocked input.
         reduction: what is done with a window.
-        sink: called with (n, channel, row, column), with the depth of a volume behind the channel.
+        sinks: of the outputs, called with (n, channel, row, column), with the depth of a volume behind the channel.
         sizes: the problem's sizes.
         decode: what is done first with inputs; None for nothing.
         pair: makes one input of those of two rows, which are then taken at a time; None where one row is.
@@ -162,7 +169,7 @@ class WindowRows:
     target: TargetNumbers
     x: Buffer
     reduction: Reduction
-    sink: Sink
+    sinks: Sequence[Sink]
     sizes: WindowSizes
     decode: Decode | None = None
     pair: Callable[[Value, Value], Value] | None = None
@@ -170,7 +177,7 @@ class WindowRows:
     def __post_init__(self) -> None:
         self.lanes = self.target.lanes(32)
         self.blocks = -(-self.problem.c // self.lanes)
-        self.type = self.reduction.type
+        self.types = list(self.reduction.types)
 
     def units(self, begin: Index, end: Index) -> None:
         """Write the units [begin, end)."""
@@ -257,7 +264,7 @@ class _Row:
                 if exists(j):
                     users.setdefault(j, []).append((i, s))
         base = b.add(self.base, b.mul(first, stride * owner.lanes))
-        types = [owner.type] * count
+        types, held = owner.types * count, len(owner.types)
 
         def body(lines: _Lines, carried: list[Value]) -> Sequence[Value]:
             line = b.add(base, lines.offset)
@@ -270,15 +277,16 @@ class _Row:
             for j in sorted(users):
                 x = self.load(b.add(line, j * owner.lanes), lines)
                 for i, s in users[j]:
-                    sums[i] = owner.reduction.combine(sums[i], x, weights[s])
+                    own = slice(i * held, (i + 1) * held)
+                    sums[own] = owner.reduction.combine(sums[own], x, weights[s])
             return sums
 
-        init = [owner.reduction.identity(self.block)] * count
+        init = [*owner.reduction.identity(self.block)] * count
         sums = self.over_rows(init, types, body)
-        for i, value in enumerate(sums):
+        for i in range(count):
             start = i * stride
             whole = all(exists(start + s * dilation) for s in range(kw))
-            self.finish(value, b.add(first, i), whole)
+            self.finish(sums[i * held : (i + 1) * held], b.add(first, i), whole)
 
     def over_rows(
         self,
@@ -305,10 +313,13 @@ class _Row:
         b, owner, window = self.b, self.owner, self.window
         weight = owner.reduction.weight(self.block, lines.row, s, lines.alone)
         at = b.add(line, b.mul(s, window.dilations[1] * owner.lanes))
-        step = window.strides[1] * owner.lanes
+        step, held = window.strides[1] * owner.lanes, len(owner.types)
         return [
-            owner.reduction.combine(value, self.load(b.add(at, i * step), lines), weight)
-            for i, value in enumerate(sums)
+            value
+            for i in range(len(sums) // held)
+            for value in owner.reduction.combine(
+                sums[i * held : (i + 1) * held], self.load(b.add(at, i * step), lines), weight
+            )
         ]
 
     @property
@@ -368,23 +379,23 @@ class _Row:
             def columns(s: Index, inner: list[Value]) -> Sequence[Value]:
                 x = self.load(b.add(line, b.mul(s, window.dilations[1] * owner.lanes)), lines)
                 weight = owner.reduction.weight(self.block, lines.row, s, lines.alone)
-                return [owner.reduction.combine(inner[0], x, weight)]
+                return owner.reduction.combine(inner, x, weight)
 
-            return b.reduce(low, high, 1, carried, [owner.type], columns)
+            return b.reduce(low, high, 1, carried, owner.types, columns)
 
-        init = [owner.reduction.identity(self.block)]
-        (value,) = self.over_rows(init, [owner.type], rows)
-        self.finish(value, column, whole=False)
+        init = [*owner.reduction.identity(self.block)]
+        self.finish(self.over_rows(init, owner.types, rows), column, whole=False)
 
-    def finish(self, value: Value, column: Index, whole: bool) -> None:
-        """Give an output to the sink."""
+    def finish(self, values: Sequence[Value], column: Index, whole: bool) -> None:
+        """Give what a window has accumulated to the sinks."""
         b, owner = self.b, self.owner
         channel = b.mul(self.block, owner.lanes)
         c = owner.problem.c
         mask = b.tail_mask(b.sub(c, channel), owner.lanes) if c % owner.lanes else None
-        result = owner.reduction.result(value, (self.depth, self.row, column), whole)
+        results = owner.reduction.result(values, (self.depth, self.row, column), whole)
         deep = [] if owner.problem.depth is None else [self.depth]
-        owner.sink(b, result, [self.n, channel, *deep, self.row, column], owner.lanes, mask)
+        for sink, result in zip(owner.sinks, results, strict=True):
+            sink(b, result, [self.n, channel, *deep, self.row, column], owner.lanes, mask)
 
 
 def clip(b: Builder, size: Index, start: Index, most: int, low: Index = 0) -> Index:
