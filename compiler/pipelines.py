@@ -41,6 +41,7 @@ CLEAN_PASSES = ",".join(
 
 FINISH_PASSES = ",".join(
     (
+        "nn-shuffle-quantized-transpose",
         "nn-move-quantize",
         "nn-fold-constants",
         "nn-tabulate-bytes",

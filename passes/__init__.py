@@ -46,6 +46,7 @@ PASSES = {
     "nn-repeat-widening": "xcompile.passes.nn.repeat_widening:RepeatWidening",
     "nn-rows-to-images": "xcompile.passes.nn.rows_to_images:RowsToImages",
     "nn-shuffle-conv-transpose": "xcompile.passes.nn.shuffle_conv_transpose:ShuffleConvTranspose",
+    "nn-shuffle-quantized-transpose": "xcompile.passes.nn.shuffle_quantized_transpose:ShuffleQuantizedTranspose",
     "nn-sink-transposes": "xcompile.passes.nn.sink_transposes:SinkTransposes",
     "nn-smooth-activations": "xcompile.passes.nn.smooth_activations:SmoothActivations",
     "nn-split-reduction": "xcompile.passes.nn.split_reduction:SplitReduction",

@@ -27,7 +27,6 @@ from xcompile.compiler.support.options import Options
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.nn.binary import Add, Equal
-from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.ternary import Where
 from xcompile.frontends.onnx.importer import import_onnx
@@ -169,7 +168,7 @@ def _insert_switches(
         with ir.InsertionPoint.after(op.operation), op.location:
             integers, scales = writer.weights(product)
             chosen = Equal.create(a=switch, b=writer.constant(np.array(place)))
-            _, x = writer.tensor(op.x if isinstance(op, Conv) else op.a, seen)
+            _, x = writer.tensor(op.a if isinstance(op, MatMul) else op.x, seen)
             twin = writer.product(product, seen, integers, scales, x.y).y
             if isinstance(op, MatMul) and len(seen.means) == product.weights.shape[1]:
                 error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)

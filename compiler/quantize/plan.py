@@ -6,6 +6,7 @@ quantized too, so that no float32 tensor lies in memory between integer products
 of two products' results that an elementwise op joins (the other one is finished by that op before it is stored).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,7 +55,7 @@ class Product:
         channel_axis: of the input, the axis that the rows' second axis belongs to (in groups).
     """
 
-    op: Conv | MatMul
+    op: Conv | MatMul | ConvTranspose
     name: str
     x: Value
     weights: np.ndarray
@@ -134,9 +135,7 @@ class _Planner:
 
     def _product(self, op: Conv | MatMul | ConvTranspose) -> Product | str:
         """The product, or why it stays in floating point."""
-        if isinstance(op, ConvTranspose):
-            return "transposed convolutions of integers are not available"
-        if isinstance(op, Conv):
+        if isinstance(op, Conv | ConvTranspose):
             x, w, channel_axis = op.x, const_of(op.w), 1
         else:
             x, w, channel_axis = op.a, const_of(op.b), rank_of(op.a) - 1
@@ -147,6 +146,12 @@ class _Planner:
         if w is None:
             return "its weights are no constant"
         weights = w.array(self._module.weights)
+        if isinstance(op, ConvTranspose):
+            if op.groups > 1:
+                return "its groups share the scales of weights"
+            if _drops_windows(op, weights.shape[2:]):
+                return "its padding drops whole windows"
+            weights = weights.swapaxes(0, 1)
         if isinstance(op, MatMul):
             if op.transpose_a:
                 return "its input is read transposed"
@@ -183,6 +188,16 @@ class _Planner:
         stored = [v for v in joined if v not in self._chosen]
         if isinstance(op, Binary) and len(stored) > 1 and self._kept(op) is None:
             self._chosen.add(min(stored, key=self._order.__getitem__))
+
+
+def _drops_windows(op: ConvTranspose, kernel: Sequence[int]) -> bool:
+    """Whether padding takes away all that an input at an edge gives."""
+    rank = len(kernel)
+    for axis, taps in enumerate(kernel):
+        span = (taps - 1) * op.dilations[axis] + 1
+        if max(op.pads[axis], op.pads[axis + rank] - op.output_pads[axis]) >= span:
+            return True
+    return False
 
 
 def _is_number(op: Op) -> bool:

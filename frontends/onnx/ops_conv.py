@@ -70,12 +70,13 @@ def kernel_of(node: NodeContext, w: int = 1) -> list[int | None]:
     return kernel if stated is None else list(stated)
 
 
-def conv_fields(node: NodeContext, w: int = 1) -> dict[str, Any]:
-    """The attributes of a convolution of input 0 with the weights that are input `w`."""
+def conv_fields(node: NodeContext, w: int = 1, x: Value | None = None) -> dict[str, Any]:
+    """The attributes of a convolution of `x`, else of input 0, with the weights that are input `w`."""
     kernel = kernel_of(node, w)
     ones = (1,) * len(kernel)
     window = {"strides": node.attr("strides", ones), "dilations": node.attr("dilations", ones)}
-    pads = window_pads(node, static_sizes(node.input(0))[2:], kernel, window)
+    sizes = static_sizes(node.input(0) if x is None else x)[2:]
+    pads = window_pads(node, sizes, kernel, window)
     return {"groups": node.attr("group", 1), **window, **pads}
 
 

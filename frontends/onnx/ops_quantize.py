@@ -133,17 +133,17 @@ def _requantized(
     return c.make(Quantize, x=scaled, scale=one, zero_point=zero_point, axis=axis, to=dtype)
 
 
-def _integer_conv(node: NodeContext, w: int, zeros: tuple[int, int]) -> Value:
+def _integer_conv(node: NodeContext, x: Value, w: int, zeros: tuple[int, int]) -> Value:
     """Padding adds cells that equal the zero point."""
     c = Composition(node)
     made = node.make(
         ConvInteger,
-        x=node.input(0),
+        x=x,
         w=node.input(w),
         x_zero_point=scalar_of(c, node.optional(zeros[0])),
         w_zero_point=node.optional(zeros[1]),
         fill=None,
-        **conv_fields(node, w),
+        **conv_fields(node, w, x),
     )
     return made.y
 
@@ -161,14 +161,17 @@ def scalar_of(c: Composition, value: Value | None) -> Value | None:
 
 @onnx_op("ConvInteger", since=10)
 def conv_integer(node: NodeContext) -> list[Value]:
-    return [_integer_conv(node, 1, (2, 3))]
+    return [_integer_conv(node, node.input(0), 1, (2, 3))]
 
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(node: NodeContext) -> list[Value]:
-    c = Composition(node)
-    total = _integer_conv(node, 3, (2, 5))
-    rank = node.rank(0)
+    """Of images of any layout: with `channels_last`, in com.microsoft, they are turned before and after."""
+    c, x, rank = Composition(node), node.input(0), node.rank(0)
+    last = bool(node.attr("channels_last", 0))
+    if last:
+        x = c.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+    total = _integer_conv(node, x, 3, (2, 5))
 
     def channels(value: Value) -> Value:
         return c.per_channel(value, rank) if rank_of(value) else value
@@ -177,4 +180,5 @@ def qlinear_conv(node: NodeContext) -> list[Value]:
         total = c.add(total, channels(node.input(8)))
     x_scale, y_scale, zero_point = (scalar_of(c, node.input(i)) for i in (1, 6, 7))
     assert x_scale is not None and y_scale is not None and zero_point is not None
-    return [_requantized(c, total, (x_scale, channels(node.input(4))), y_scale, zero_point)]
+    y = _requantized(c, total, (x_scale, channels(node.input(4))), y_scale, zero_point)
+    return [c.transpose(y, (0, *range(2, rank), 1)) if last else y]

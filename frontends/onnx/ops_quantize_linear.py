@@ -22,6 +22,7 @@ from xcompile.frontends.onnx.ops_quantize import (
     dequantize_linear,
     integer_matmul,
     is_one,
+    qlinear_conv,
     quantize_linear,
     scalar_of,
 )
@@ -31,6 +32,7 @@ MICROSOFT = "com.microsoft"
 
 onnx_op("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
 onnx_op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
+onnx_op("QLinearConv", domain=MICROSOFT)(qlinear_conv)
 
 
 def dequantized(node: NodeContext, x: int, scale: int, zero: int) -> Value:

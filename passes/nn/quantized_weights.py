@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from xcompile.compiler.quantize.table import Observed
 from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.const import Const, const_of
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
 
@@ -60,7 +61,7 @@ class QuantizedWeights:
         integers: np.ndarray,
         scales: np.ndarray,
         x: Value | None = None,
-    ) -> Conv | MatMul:
+    ) -> Conv | MatMul | ConvTranspose:
         """The product of its operands as they are now, but of integer weights.
 
         Args:
@@ -73,10 +74,13 @@ class QuantizedWeights:
         op = product.op
         fields = {**op.operand_fields(), **op.attributes()}
         if x is not None:
-            fields["x" if isinstance(op, Conv) else "a"] = x
+            fields["a" if isinstance(op, MatMul) else "x"] = x
         if isinstance(op, Conv):
             fields["bias"] = self._bias(op, product, seen, integers, scales)
             fields["w"] = self._dequantized(integers, scales, 0)
+        elif isinstance(op, ConvTranspose):
+            fields["bias"] = self._bias(op, product, seen, integers, scales)
+            fields["w"] = self._dequantized(integers.swapaxes(0, 1), scales, 1)
         elif op.transpose_b:
             fields["b"] = self._dequantized(integers, scales, 0)
         else:
@@ -118,7 +122,7 @@ class QuantizedWeights:
 
     def _bias(
         self,
-        conv: Conv,
+        conv: Conv | ConvTranspose,
         product: Product,
         seen: Observed,
         integers: np.ndarray,
@@ -134,7 +138,10 @@ class QuantizedWeights:
             bias = given.array(self.module.weights).astype(np.float64)
         if self.correct and len(seen.means) == product.weights.shape[1] * conv.groups:
             means = np.array(seen.means)
-            bias = bias - mean_error(product.weights, integers, scales, means, conv.groups)
+            error = mean_error(product.weights, integers, scales, means, conv.groups)
+            # an output of a transposed convolution has the taps of one phase
+            phases = prod(conv.strides) if isinstance(conv, ConvTranspose) else 1
+            bias = bias - error / phases
         if not np.isfinite(bias).all() or (given is None and not bias.any()):
             return conv.bias
         sums = seen.range.parameters()[0] * scales

@@ -4,11 +4,13 @@ Where a transposed convolution has few output channels, or groups, the phases of
 vectors; phases of their own (`compiler/schedule/phases.py`) would compute mostly padding.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.passes import PassContext, PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, no_match
 from xcompile.compiler.schedule.phases import Phases, phase_weights, transposed
@@ -49,7 +51,7 @@ class ChannelsToPixels(Pattern[ConvTranspose]):
         if op.groups == 1 and 2 * together > apart:
             no_match("phases of their own compute no more than twice as much")
         parts = [
-            _window_weights(part, phases, op.dilations, window.kernel)
+            window_weights(part, phases, op.dilations, window.kernel)
             for part in np.split(weight, op.groups)
         ]
         conv = rewriter.create(
@@ -58,36 +60,36 @@ class ChannelsToPixels(Pattern[ConvTranspose]):
             bias=None if bias is None else constant(rewriter, np.repeat(bias, phases.count)),
         )  # fmt: skip
         pixels = rewriter.create(DepthToSpace, x=conv.y, block=op.strides[0], mode="CRD")
-        rewriter.replace(op, self._cut(rewriter, pixels, phases))
-
-    @staticmethod
-    def _cut(rewriter: Rewriter, pixels: DepthToSpace, phases: Phases) -> DepthToSpace | Slice:
-        """Without the phases that the output lacks at its end."""
-        cut = [(axis + 2, count) for axis, count in enumerate(phases.missing) if count]
-        if not cut:
-            return pixels
-        starts, ends, axes = (
-            constant(rewriter, np.array(numbers, np.int64))
-            for numbers in ([0] * len(cut), [-count for _, count in cut], [a for a, _ in cut])
-        )
-        return rewriter.create(Slice, x=pixels.y, starts=starts, ends=ends, axes=axes)
+        rewriter.replace(op, cut_missing(rewriter, pixels, phases))
 
 
-def _window_weights(
-    weight: np.ndarray, phases: Phases, dilations: tuple[int, ...], kernel: tuple[int, ...]
+def cut_missing(rewriter: Rewriter, pixels: Op, phases: Phases) -> Op:
+    """What gives an image, or a volume, without the phases that the output lacks at its end."""
+    cut = [(axis + 2, count) for axis, count in enumerate(phases.missing) if count]
+    if not cut:
+        return pixels
+    starts, ends, axes = (
+        constant(rewriter, np.array(numbers, np.int64))
+        for numbers in ([0] * len(cut), [-count for _, count in cut], [a for a, _ in cut])
+    )
+    return rewriter.create(Slice, x=pixels.results[0], starts=starts, ends=ends, axes=axes)
+
+
+def window_weights(
+    weight: np.ndarray, phases: Phases, dilations: Sequence[int], kernel: Sequence[int]
 ) -> np.ndarray:
     """The weights of a group: (oc · phases, c, kernel…), each phase's taps at their place in the window."""
     parts = phase_weights(weight, phases, dilations)
-    count, oc, c, th, tw = parts.shape
-    placed = np.zeros((oc, count, c, *kernel), np.float32)
+    count, oc, c, *taps = parts.shape
+    placed = np.zeros((oc, count, c, *kernel), weight.dtype)
     for phase in range(count):
-        row, column = (
-            (place + start) // factor
-            for place, start, factor in zip(
-                divmod(phase, phases.factors[1]), phases.starts, phases.factors, strict=True
-            )
-        )
-        placed[:, phase, :, row : row + th, column : column + tw] = parts[phase]
+        places = np.unravel_index(phase, phases.factors)
+        firsts = [
+            (int(place) + start) // factor
+            for place, start, factor in zip(places, phases.starts, phases.factors, strict=True)
+        ]
+        there = [slice(first, first + size) for first, size in zip(firsts, taps, strict=True)]
+        placed[(slice(None), phase, slice(None), *there)] = parts[phase]
     return placed.reshape(oc * count, c, *kernel)
 
 

@@ -126,6 +126,17 @@ def test_pools(last):
         )
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_convolutions_in_both_layouts(last, groups):
+    x = u8(2, 6, 5, 4) if not last else u8(2, 5, 4, 6)
+    weights, bias = s8(9, 6 // groups, 3, 2), RANDOM.integers(-999, 999, 9).astype(np.int32)
+    scales, zeros = np.linspace(0.001, 0.01, 9).astype(np.float32), np.zeros(9, np.int8)
+    window = {"strides": [2, 1], "pads": [1, 0, 1, 1], "group": groups}
+    given = [x, *X, weights, scales, zeros, *Y, bias]
+    check("QLinearConv", given, channels_last=last, **window)
+
+
 @pytest.mark.parametrize("quantized", [True, False])
 @pytest.mark.parametrize("per_column", [True, False])
 def test_a_matrix_product_with_bias(quantized, per_column):

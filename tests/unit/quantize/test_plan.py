@@ -103,8 +103,12 @@ def test_averages_of_float_ops_stay_as_they_are() -> None:
             "attention is computed as a whole, in floating point",
         ),
         (
-            lambda n: n("ConvTranspose", "x", n.weight(3, 2, 1, 1)),
-            "transposed convolutions of integers are not available",
+            lambda n: n("ConvTranspose", "x", n.weight(3, 2, 1, 1), group=3),
+            "its groups share the scales of weights",
+        ),
+        (
+            lambda n: n("ConvTranspose", "x", n.weight(3, 2, 2, 2), pads=[2, 0, 0, 0]),
+            "its padding drops whole windows",
         ),
     ],
 )
