@@ -11,7 +11,7 @@ from xcompile.compiler.quantize.rounding import adaptive_flips, packed_flips
 from xcompile.compiler.quantize.table import Observed
 from xcompile.compiler.quantize.weights import quantize_weights
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.conv import Conv, ConvTranspose
 
 ROUNDINGS: Final = ("nearest", "adaround")
 """How weights are rounded."""
@@ -30,7 +30,7 @@ def check_rounding(name: str) -> None:
 
 
 class Rounding:
-    """Keeps inputs of the products of a plan, and rounds their weights by them.
+    """Keeps inputs of the products of a plan, and rounds their weights by them, but those of transposed convolutions.
 
     Attributes:
         sketch: the inputs that are kept.
@@ -38,9 +38,10 @@ class Rounding:
 
     def __init__(self, plan: QuantizationPlan) -> None:
         names = {value: name for name, value in plan.tensors.items()}
-        self._weights = {product.name: product.weights for product in plan.products}
-        self._inputs = {product.name: names[product.x] for product in plan.products}
-        self.sketch = Sketch({p.name: _window(p, names[p.x]) for p in plan.products})
+        products = [p for p in plan.products if not isinstance(p.op, ConvTranspose)]
+        self._weights = {product.name: product.weights for product in products}
+        self._inputs = {product.name: names[product.x] for product in products}
+        self.sketch = Sketch({p.name: _window(p, names[p.x]) for p in products})
 
     def rounded(self, tensors: Mapping[str, Observed]) -> dict[str, str]:
         """For each product in which a weight is not the nearest integer, which ones are not (`packed_flips`).
