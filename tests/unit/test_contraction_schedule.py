@@ -210,3 +210,12 @@ def test_sequences_share_panels_that_leave_the_second_level_cache() -> None:
     large = recurrent.heuristic(RecurrentProblem(((0, 1, 2, 3),), 1, 64, 1024), AVX2)
     assert resident.sequences == resident.rows
     assert large.sequences > large.rows
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_product_with_a_column_has_a_legal_schedule_on_any_machine(dtype: str) -> None:
+    problem = ContractionProblem(16, 1, 16, (), (16, 1), (1, 0), False, dtype)
+    for machine in (*targets().values(), replace(targets()["x86-avx2"], vector_bits=128)):
+        schedule = contraction.heuristic(problem, machine)
+        assert schedule.kind == "dot"
+        schedule.check(problem, machine)
