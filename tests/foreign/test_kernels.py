@@ -14,6 +14,7 @@ from bench.blocked import CompiledConv
 from bench.native import TARGETS
 from tests.foreign.harness import machine_of
 from tests.kernels import test_attention, test_contraction, test_conv, test_rows, test_transposed
+from tests.kernels import test_volumes as volumes
 from tests.kernels import test_windows as windows
 from tests.numerics import test_winograd
 from xcompile.compiler.schedule.conv import ConvProblem
@@ -48,6 +49,15 @@ def test_winograd_convolutions(m: int) -> None:
 
 def test_depthwise_convolutions() -> None:
     windows.test_a_depthwise_convolution_is_right("3x3 stride 2", NEON)
+
+
+@pytest.mark.parametrize("name", ["dilated", "stem"])
+def test_convolutions_of_volumes(name: str) -> None:
+    volumes.test_a_convolution_is_right(name, NEON)
+
+
+def test_pools_and_depthwise_convolutions_of_volumes() -> None:
+    volumes.test_pools_and_depthwise_convolutions_are_right("strides and pads differ", NEON)
 
 
 @pytest.mark.parametrize("name", ["max 3x3 stride 2", "average with ceiling and padding"])
