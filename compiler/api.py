@@ -92,7 +92,8 @@ def compile(
         precisions: of parts of the model, where they differ from the target's: globs of nodes or tensors to names, of
             which the last that fits holds: {"layer3/*": "fp32"}.
         calibrate: samples for a float model that is compiled for "int8" (100 to 1,000 are usual): an iterable of
-            inputs, a path of an .npz file or a folder, "FILE.py:FUNCTION"; see `compiler/calibration/data.py`.
+            inputs, a path of an .npz file or a folder, "FILE.py:FUNCTION"; see `compiler/calibration/data.py`. For
+            "fp16": what makes and reads tensors with numbers over 65504 stays in float32.
         calibration_table: what calibration found before, instead: a table or the path of one.
         observer: how the range of a tensor is chosen from samples: "min-max", "percentile", "percentile:99.9",
             "entropy" or "mse".
@@ -121,7 +122,9 @@ def compile(
     )  # fmt: skip
     if fallback is not None and request.overridable:
         raise CompileError("XC6005", "a fallback and overridable inputs do not go together")
-    if calibrate is not None:
+    if calibrate is not None and looks_for_overflow(request):
+        request = _without_overflow(model, calibrate, request, progress)
+    elif calibrate is not None:
         request = _calibrated(
             model,
             calibrate,
@@ -298,6 +301,26 @@ def budget_report(
             budget,
             progress,
         )
+
+
+def looks_for_overflow(request: Request) -> bool:
+    """Whether samples are for float16: some of the model has that precision, and none has 8-bit integers."""
+    used = request.precisions.used()
+    return "fp16" in used and "int8" not in used
+
+
+def _without_overflow(
+    model: "str | PathLike[str] | bytes | onnx.ModelProto",
+    samples: Any,
+    request: Request,
+    progress: Progress | None,
+) -> Request:
+    """The request with what float16 does not hold on these samples in float32."""
+    from xcompile.compiler.calibration.overflow import extremes_of, rules_against_overflow
+
+    found = extremes_of(model, samples, overridable=request.overridable, progress=progress)
+    precisions = request.precisions.with_rules(rules_against_overflow(found))
+    return replace(request, precisions=precisions)
 
 
 def require_int8(precisions: PrecisionMap) -> None:

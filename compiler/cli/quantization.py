@@ -12,6 +12,9 @@ from xcompile.compiler.support.errors import CompileError
 if TYPE_CHECKING:
     from xcompile.compiler.model import CompiledModel
 
+_MUCH = 0.5
+"""A tensor that has more of its numbers where float16 loses bits is told."""
+
 
 def calibrated(
     compilation: Compilation,
@@ -31,13 +34,16 @@ def calibrated(
     Raises:
         CompileError: the model cannot be compiled, or the samples cannot be used.
     """
-    from xcompile.compiler.api import make_request, require_int8
+    from xcompile.compiler.api import looks_for_overflow, make_request, require_int8
     from xcompile.compiler.calibration.run import calibrate_model
 
     path: Path | None = compilation.calibration_table
     compilation = replace(compilation, calibration_table=None)
     arguments = compilation.arguments()
-    require_int8(make_request(**arguments)[0].precisions)
+    request = make_request(**arguments)[0]
+    if looks_for_overflow(request):
+        return _without_overflow(compilation, model, source)
+    require_int8(request.precisions)
     with progress_bar() as progress:
         made = calibrate_model(
             model,
@@ -57,6 +63,21 @@ def calibrated(
     if path is not None:
         made.save(path)
     return replace(compilation, calibration_table=made)
+
+
+def _without_overflow(compilation: Compilation, model: Path, source: str) -> Compilation:
+    """The compilation with what float16 does not hold on these samples in float32; prints what that is."""
+    from xcompile.compiler.calibration.overflow import extremes_of, rules_against_overflow
+
+    with progress_bar() as progress:
+        found = extremes_of(
+            model, source, overridable=compilation.overridable, progress=progress
+        )
+    for each in found:
+        if each.overflows or each.small > _MUCH:
+            print(each.text())
+    rules = [f"{glob}={name}" for glob, name in rules_against_overflow(found)]
+    return replace(compilation, precision=(*compilation.precision, *rules))
 
 
 def precision_table(made: "CompiledModel") -> str:
