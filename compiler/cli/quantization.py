@@ -70,9 +70,7 @@ def _without_overflow(compilation: Compilation, model: Path, source: str) -> Com
     from xcompile.compiler.calibration.overflow import extremes_of, rules_against_overflow
 
     with progress_bar() as progress:
-        found = extremes_of(
-            model, source, overridable=compilation.overridable, progress=progress
-        )
+        found = extremes_of(model, source, overridable=compilation.overridable, progress=progress)
     for each in found:
         if each.overflows or each.small > _MUCH:
             print(each.text())

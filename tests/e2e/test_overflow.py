@@ -16,7 +16,7 @@ def large_in_the_middle() -> Graph:
     g = Graph(0)
     x = g("MatMul", "x", g.constant(np.full((4, 4), 300, np.float32)))
     x = g("MatMul", x, g.constant(np.full((4, 4), 100, np.float32)))
-    x = g("Mul", g("Abs", x), g.constant(np.float32([1e-4])))
+    x = g("Mul", g("Abs", x), g.constant(np.array([1e-4], np.float32)))
     g("MatMul", x, g.constant(np.full((4, 4), 1e-7, np.float32)))
     return g
 
