@@ -8,8 +8,9 @@ multiplication and an addition as two; bytes are those of operands and results, 
 
 import json
 import statistics
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ import numpy as np
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.artifact import Artifact
 from xcompile.compiler.codegen.program.launch_table import LaunchTable
+from xcompile.compiler.fallback import ENGINE, MixedModel, Native, Session
+from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.peak import Peak, measure_peak
 from xcompile.compiler.support.dims import Dim, evaluate
 from xcompile.compiler.support.errors import CompileError
@@ -198,9 +201,51 @@ def profile(
         RuntimeModelError: it does not take the inputs.
     """
     _check_repeats(repeats)
-    from xcompile.compiler.mixed import measure_model
-
     return measure_model(compile_model(model, **arguments), inputs, repeats=repeats)
+
+
+def measure_model(
+    model: CompiledModel, inputs: Mapping[str, Any] | Sequence[Any], *, repeats: int = 9
+) -> Profile:
+    """Run a model some times and record its launches; a part that onnxruntime runs is one of them.
+
+    Args:
+        model: a model for this machine.
+        inputs: arrays by name or in order.
+        repeats: how many runs are measured; medians count.
+    """
+    if isinstance(model, MixedModel):
+        return _measure_mixed(model, inputs, repeats)
+    return measure(model.artifact, inputs, threads=model.threads, repeats=repeats)
+
+
+def _measure_mixed(
+    model: MixedModel, inputs: Mapping[str, Any] | Sequence[Any], repeats: int
+) -> Profile:
+    most = model.threads
+    known = model.tensors(inputs)
+    rows: list[Row] = []
+    spans: list[Span] = []
+    for step in model.steps:
+        given = {name: known[name] for name in step.part.inputs}
+        if isinstance(step, Native):
+            found = measure(step.model.artifact, given, threads=most, repeats=repeats)
+            first, begin = len(rows), max((span.stop for span in spans), default=0)
+            rows += found.rows
+            spans += [
+                replace(s, row=s.row + first, start=s.start + begin, stop=s.stop + begin)
+                for s in found.spans
+            ]
+        else:
+            seconds = statistics.median(_time(step, given) for _ in range(repeats))
+            rows.append(Row(", ".join(step.part.nodes), ENGINE, ENGINE, seconds, 1, 0, 0))
+    return Profile(tuple(rows), tuple(spans), most)
+
+
+def _time(part: Session, given: Mapping[str, Any]) -> float:
+    start = time.perf_counter()
+    part.run(dict(given), {})
+    return time.perf_counter() - start
 
 
 def profile_library(

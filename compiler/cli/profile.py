@@ -36,8 +36,7 @@ def profile(
     Inputs that are not given are random, and sizes that the model leaves open are 1.
     """
     from xcompile.compiler.cli.inputs import random_inputs, read_inputs
-    from xcompile.compiler.mixed import measure_model
-    from xcompile.compiler.profile import peak_here, profile_library
+    from xcompile.compiler.profile import measure_model, peak_here, profile_library
 
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,

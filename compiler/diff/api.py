@@ -68,7 +68,7 @@ def diff(
     except CompileError as error:
         if fallback is None or error.code not in UNSUPPORTED:
             raise
-    from xcompile.compiler.mixed import diff_mixed
+    from xcompile.compiler.diff.mixed import diff_mixed
 
     def part(data: bytes, given: Mapping[str, np.ndarray]) -> Report:
         return compare(data, request, given, against=against, progress=progress, pool=pool)

@@ -1,7 +1,5 @@
-"""`profile` and `diff` of models of which onnxruntime runs a part: each compiled part as a model of its own."""
+"""`diff` of models of which onnxruntime runs a part: each compiled part as a model of its own."""
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,58 +8,12 @@ import numpy as np
 
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.diff.report import Culprit, Report, Row
-from xcompile.compiler.fallback import ENGINE, MixedModel, Native, Session, compile_mixed
+from xcompile.compiler.fallback import Native, compile_mixed
 from xcompile.compiler.model import CompiledModel
-from xcompile.compiler.profile import Profile, Span, measure
-from xcompile.compiler.profile import Row as LaunchRow
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.arrays import Port
 
 _OPEN_SIZE = 3
-
-
-def measure_model(
-    model: CompiledModel, inputs: Mapping[str, Any] | Sequence[Any], *, repeats: int = 9
-) -> Profile:
-    """Run a model some times and record its launches; a part that onnxruntime runs is one of them.
-
-    Args:
-        model: a model for this machine.
-        inputs: arrays by name or in order.
-        repeats: how many runs are measured; medians count.
-    """
-    if isinstance(model, MixedModel):
-        return _measure_mixed(model, inputs, repeats)
-    return measure(model.artifact, inputs, threads=model.threads, repeats=repeats)
-
-
-def _measure_mixed(
-    model: MixedModel, inputs: Mapping[str, Any] | Sequence[Any], repeats: int
-) -> Profile:
-    most = model.threads
-    known = model.tensors(inputs)
-    rows: list[LaunchRow] = []
-    spans: list[Span] = []
-    for step in model.steps:
-        given = {name: known[name] for name in step.part.inputs}
-        if isinstance(step, Native):
-            found = measure(step.model.artifact, given, threads=most, repeats=repeats)
-            first, begin = len(rows), max((span.stop for span in spans), default=0)
-            rows += found.rows
-            spans += [
-                replace(s, row=s.row + first, start=s.start + begin, stop=s.stop + begin)
-                for s in found.spans
-            ]
-        else:
-            seconds = statistics.median(_time(step, given) for _ in range(repeats))
-            rows.append(LaunchRow(", ".join(step.part.nodes), ENGINE, ENGINE, seconds, 1, 0, 0))
-    return Profile(tuple(rows), tuple(spans), most)
-
-
-def _time(part: Session, given: Mapping[str, Any]) -> float:
-    start = time.perf_counter()
-    part.run(dict(given), {})
-    return time.perf_counter() - start
 
 
 def diff_mixed(
