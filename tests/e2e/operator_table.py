@@ -34,6 +34,11 @@ and vector code, `fallback` is a loop for each element: right, and slow. `none` 
 operators that are imported as the simpler ones of their definition. What is not listed is refused with XC1006, all such
 nodes of a model in one error.
 
+Out of scope: operators on text (`StringNormalizer`, `StringConcat`, `StringSplit`, `RegexFullMatch`, `TfIdfVectorizer`)
+and labels that are text. Strings have no fixed size, and kernels on them gain nothing from a compiler: they belong
+before the model, or to `--fallback=onnxruntime`. An input that is text is refused with XC1012. So are decoders of image
+files, and sequences, maps and optional values as inputs or outputs of a model; gradients belong to training.
+
 This page is generated: `python -m tests.e2e.operator_table --write`.
 
 | operator | opsets | element types | kernels |

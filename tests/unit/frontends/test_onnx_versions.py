@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.unit.frontends.onnx_models import FLOAT, model
+from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.interpreter import interpret
 from xcompile.frontends.onnx.importer import import_onnx
 
@@ -224,6 +225,37 @@ def test_what_the_graph_computes_counts_and_not_what_is_declared_of_it(where, ki
     (y,) = run(proto, x, np.array(True))
     assert y.dtype == np.float32
     np.testing.assert_array_equal(y, x)
+
+
+# -- out of scope ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "domain", "version"),
+    [
+        ("StringNormalizer", "", 17),
+        ("StringConcat", "", 20),
+        ("RegexFullMatch", "", 20),
+        ("TfIdfVectorizer", "", 17),
+    ],
+)
+def test_ops_on_text_are_refused(op, domain, version):
+    inputs = ["x", "x"] if op == "StringConcat" else ["x"]
+    attributes = {"mode": "TF", "max_gram_length": 1, "min_gram_length": 1, "max_skip_count": 0,
+                  "ngram_counts": [0], "ngram_indexes": [0]} if op == "TfIdfVectorizer" else {}  # fmt: skip
+    proto = model(
+        [node(op, inputs, ["y"], domain=domain, **attributes)], {"x": [2]}, ["y"], opset=version
+    )
+    with pytest.raises(CompileError, match=f"XC1006 .*{op}"):
+        import_onnx(proto)
+
+
+def test_an_input_of_text_is_refused():
+    proto = model(
+        [node("Identity", ["x"], ["y"])], {"x": [2]}, ["y"], dtypes={"x": TensorProto.STRING}
+    )
+    with pytest.raises(CompileError, match="XC1012 the input 'x' has the data type STRING"):
+        import_onnx(proto)
 
 
 # -- axes of no elements ---------------------------------------------------------------------------
