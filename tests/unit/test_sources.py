@@ -53,18 +53,32 @@ def test_no_path_of_a_machine_stands_in_the_sources(path: Path) -> None:
 EMITTERS = sorted((ROOT / "compiler" / "codegen" / "cpu").glob("*.py"))
 FORMAT_CONSTANTS = {
     "arg_rows.py": {"_LONGEST": "what places of 32 bits can count"},
+    "blocked.py": {
+        "_MANTISSA": "a property of float32",
+        "_EXPONENT_OF_ONE": "a property of float32",
+        "_HALF": "bits of half a word",
+    },
     "builder.py": {"_VIEW": "the size of a view, larger than any tensor"},
     "conv_tile.py": {"LINE": "floats of a cache line"},
     "counted_kernels.py": {"_MOST_DOUBLINGS": "bits of the largest size that memory has"},
+    "isa.py": {"_LEAST_NORMAL": "a property of float32"},
     "map.py": {"_LOOP_CYCLES": "an estimate of a unit's work, not of its shape"},
     "recurrent.py": {"_STATES": "the vectors that a recurrent cell keeps"},
     "reduction_by_pi.py": {"_WORDS": "bits of 2/pi that the largest double needs"},
     "remainder.py": {"_STEP": "bits of a quotient that float64 holds"},
     "trig.py": {"_ROUNDER": "a property of float64", "_LIMIT": "a bound of the algorithm"},
 }
-OF_SCHEDULES = {"ACROSS_SUMS", "ALONG_SUMS", "DOT_SUMS", "MOST_UNROLLED"}
-"""Numbers that emitters take from schedules though they are no fields: those of partial sums are the same on every
-target, so that results have the same bits; the last is about the code of one element.
+OF_SCHEDULES = {
+    "ACROSS_SUMS",
+    "ALONG_SUMS",
+    "COLUMNS",
+    "DOT_SUMS",
+    "MOST_UNROLLED",
+    "NARROW_FLOATS",
+}
+"""What emitters take from schedules though it is no field: numbers of partial sums are the same on every target, so
+that results have the same bits; `COLUMNS` are those that a dot product of bytes adds up; `MOST_UNROLLED` is about the
+code of one element, and `NARROW_FLOATS` are types.
 """
 
 
