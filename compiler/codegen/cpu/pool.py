@@ -186,10 +186,11 @@ class Maximum:
 
 
 @dataclass(frozen=True)
-class _Norm:
+class _Sum:
+    """What reductions by sums of float32 share."""
+
     b: Builder
     lanes: int
-    power: int
 
     @property
     def types(self) -> Sequence[str]:
@@ -200,6 +201,11 @@ class _Norm:
 
     def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
         return None
+
+
+@dataclass(frozen=True)
+class _Norm(_Sum):
+    power: int
 
     def combine(
         self, accumulators: Sequence[Value], x: Value, weight: Value | None
@@ -216,21 +222,9 @@ class _Norm:
 
 
 @dataclass(frozen=True)
-class _Average:
-    b: Builder
-    lanes: int
+class _Average(_Sum):
     problem: PoolProblem
     sizes: WindowSizes
-
-    @property
-    def types(self) -> Sequence[str]:
-        return [vector_type(self.lanes, "f32")]
-
-    def identity(self, block: Index) -> Sequence[Value]:
-        return [self.b.float_constant(0.0, "f32", self.lanes)]
-
-    def weight(self, block: Index, r: Index, s: Index, alone: Value | bool) -> None:
-        return None
 
     def combine(
         self, accumulators: Sequence[Value], x: Value, weight: Value | None
