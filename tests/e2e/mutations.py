@@ -311,7 +311,7 @@ MUTATIONS = {
         image,
         "kernel",
         "MaxPool_6",
-        emitted(pool, "_Maximum.combine", "    return arguments[2]"),
+        emitted(pool, "Maximum.combine", "    return arguments[2]"),
     ),
     "kernel: an average of one row too many": Mutation(
         image,
