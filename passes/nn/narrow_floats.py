@@ -17,7 +17,9 @@ from xcompile.compiler.quantize.names import op_names, tensor_names
 from xcompile.compiler.quantize.plan import KEPT_IN_FLOAT
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.dialects.nn.base import NnOp, dtype_of
+from xcompile.dialects.nn.binary import Div
 from xcompile.dialects.nn.const import Const, const_of
+from xcompile.dialects.nn.slicing import Split
 from xcompile.dialects.nn.unary import Cast
 from xcompile.passes.common.narrowing import (
     FOLLOWERS,
@@ -123,11 +125,14 @@ class _Narrowing:
                 self._keep(op, self._precisions.reason(op_names(op, self._names)))
             return "wide"
         if product and dtype_of(op.results[0]) != "f32":
-            self._keep(op, f"its elements are {dtype_of(op.results[0])}")
+            if dtype_of(op.results[0]) not in NARROW.values():
+                self._keep(op, f"its elements are {dtype_of(op.results[0])}")
             return "wide"
         if not _data(op):
             return "wide"
-        lost = next((why for v in _data(op) if (why := self._overflows(v))), "")
+        if isinstance(op, Div) and self._dtype == "f16" and const_of(op.b) is None:
+            return "wide"  # a divisor of float32 may be 0 or infinite in float16
+        lost = next((why for v in _data(op) if (why := self._lost(v, vanishing=not product))), "")
         if lost:
             if product:
                 self._keep(op, lost)
@@ -141,19 +146,24 @@ class _Narrowing:
         if why:
             self._stats.missed.append((KEPT_IN_FLOAT, describe(op.location) or "?", why))
 
-    def _overflows(self, value: Value) -> str:
-        """Why a constant can't be narrow; "" when it can, or is none."""
+    def _lost(self, value: Value, *, vanishing: bool) -> str:
+        """Why a constant can't be narrow; "" when it can, or is none.
+
+        Numbers that are too large are lost, and with `vanishing` those that become 0.
+        """
         const = const_of(value)
         if const is None or dtype_of(value) != "f32":
             return ""
         array = const.array(self._module.weights)
-        with np.errstate(over="ignore"):
-            lost = np.isfinite(array) & ~np.isfinite(array.astype(DTYPES[self._dtype]))
-        return (
-            f"a constant of {array[lost].flat[0]:g} is too large for {self._precision}"
-            if lost.any()
-            else ""
-        )
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = array.astype(DTYPES[self._dtype])
+        for lost, how in (
+            (np.isfinite(array) & ~np.isfinite(narrow), "large"),
+            ((array != 0) & (narrow == 0) & vanishing, "small"),
+        ):
+            if lost.any():
+                return f"a constant of {array[lost].flat[0]:g} is too {how} for {self._precision}"
+        return ""
 
     def _flows(self, ops: list[Op], terminator: ir.Operation) -> list[Flow]:
         """All values of float32 that are no constants, with who makes and reads them."""
@@ -189,6 +199,8 @@ class _Narrowing:
         for name, given in op.operand_fields().items():
             fields[name] = given if name in kept else self._taken(given)
         with ir.InsertionPoint(op.operation), op.location:
+            if isinstance(op, Split):
+                fields["results"] = len(op.results)
             made = cast("type[NnOp]", type(op)).create(**fields)
             self._stats.changed.append(made.operation)
             for old, new in zip(op.results, made.results, strict=True):

@@ -113,3 +113,71 @@ def test_parts_in_other_precisions_give_what_each_op_gives_in_numpy() -> None:
     assert rows["Conv2"].arithmetic == "float16"
     matmul = next(row for nodes, row in rows.items() if nodes.startswith("MatMul"))
     assert matmul.arithmetic == "float32"
+
+
+@pytest.mark.parametrize("lengths", [[20, 30], None], ids=["lengths", "halves"])
+@pytest.mark.parametrize("precision", NARROW)
+def test_parts_of_a_split_are_narrow(lengths: list[int] | None, precision: str) -> None:
+    graph = Graph(5)
+    whole = graph("MatMul", "x", graph.constant(graph.whole(37, 50)))
+    graph._nodes.append(
+        onnx.helper.make_node(
+            "Split",
+            [whole, graph.constant(np.int64(lengths))] if lengths else [whole],
+            ["left", "right"],
+            axis=1,
+        )
+    )
+    width = lengths[0] if lengths else 25
+    left = graph("MatMul", "left", graph.constant(graph.whole(width, 3)))
+    right = graph("MatMul", "right", graph.constant(graph.whole(50 - width, 3)))
+    model = graph.model({"x": (5, 37)}, left, right)
+    inputs = {"x": graph.whole(5, 37)}
+    wanted = emulated(model, inputs, f"cpu-{precision}")
+    compiled = xcompile.compile(model, f"cpu-{precision}")
+    for got, want in zip(compiled.run(inputs).values(), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_what_float16_makes_zero_or_infinite_is_divided_by_in_float32() -> None:
+    """Rows of zeros, guarded by a constant; a tiny constant; a sum of exponentials that float16 does not hold."""
+    graph = Graph(6)
+    x = graph("MatMul", "x", graph.constant(np.eye(8, dtype=np.float32)))
+    norm = graph("ReduceL2", x, axes=[1])
+    guarded = graph("Div", x, graph("Max", norm, graph.constant(np.float32([1e-12]))))
+    small = graph("Div", x, graph.constant(np.float32([1e-6])))
+    sums = graph("ReduceSum", graph("Exp", x), graph.constant(np.int64([1])))
+    shares = graph("Div", x, sums)
+    model = graph.model({"x": (2, 8)}, guarded, small, shares)
+    x_value = np.stack([np.zeros(8, np.float32), np.full(8, 11, np.float32)])
+    got = list(xcompile.compile(model, "cpu-fp16").run([x_value]).values())
+    np.testing.assert_array_equal(got[0][0], np.zeros(8))
+    np.testing.assert_allclose(got[0][1], 1 / np.sqrt(8), rtol=1e-3)
+    np.testing.assert_allclose(got[1], x_value / np.float32(1e-6), rtol=1e-3)
+    np.testing.assert_allclose(got[2][1], 11 / (8 * np.exp(11)), rtol=1e-3)
+
+
+def test_an_infinity_at_the_end_of_an_odd_transposed_row_stays_one() -> None:
+    graph = Graph(8)
+    transposed = graph("Transpose", "x", perm=[1, 0])
+    model = graph.model(
+        {"x": (7, 64)},
+        graph("MatMul", transposed, graph.constant(np.ones((7, 16), np.float32))),
+    )
+    x = np.ones((7, 64), np.float32)
+    x[6, 3] = np.inf
+    (got,) = xcompile.compile(model, "cpu-bf16").run([x]).values()
+    want = np.full((64, 16), 7, np.float32)
+    want[3] = np.inf
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_part_in_another_narrow_precision_says_who_asked_for_it() -> None:
+    graph = Graph(9)
+    a = graph("MatMul", "x", graph.constant(graph.whole(4, 4)))
+    model = graph.model({"x": (3, 4)}, graph("MatMul", a, graph.constant(graph.whole(4, 4))))
+    compiled = xcompile.compile(model, "cpu-bf16", precisions={"MatMul1*": "fp16"})
+    assert [(row.arithmetic, row.why) for row in compiled.precisions()] == [
+        ("bfloat16", ""),
+        ("float16", "'MatMul1*' asks for fp16"),
+    ]

@@ -227,6 +227,17 @@ class Builder:
         kinds = vector_type(lanes, source), vector_type(lanes, to)
         return self.op(f"arith.bitcast {value} : {kinds[0]} to {kinds[1]}")
 
+    def zero_unless(
+        self, condition: Value | bool, value: Value, dtype: str, lanes: int = 0
+    ) -> Value:
+        """Elements, or zeros where a condition does not hold."""
+        if isinstance(condition, bool):
+            return value if condition else self.zero(dtype, lanes)
+        kept = in_memory(dtype)
+        raw, zero = self.bitcast(value, dtype, kept, lanes), self.zero(kept, lanes)
+        made = self.op(f"arith.select {condition}, {raw}, {zero} : {vector_type(lanes, kept)}")
+        return self.bitcast(made, kept, dtype, lanes)
+
     def load_unaligned(self, buffer: Buffer, at: Index, dtype: str) -> Value:
         """A scalar of another type from the bytes at `at` of a buffer of bytes, at any address."""
         place = self.op(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.register_tile import TileRows
+from xcompile.compiler.ir.dtypes import is_float
 from xcompile.compiler.schedule.products import ProductForm
 
 
@@ -120,13 +121,18 @@ class LeftRows:
     def _copy_elements(
         self, memory: Buffer, source: Index, target: Index, low: Index, high: Index
     ) -> None:
-        """A row in any layout; what lies behind its end is repeated, since B has zeros there."""
+        """A row in any layout; behind its end are floats that are zero, and any integers: B has zeros there."""
         b, group = self.b, self.form.group
+        padded = group > 1 and is_float(self.form.left)
         first = b.mul(low, group)
         with b.loop(0, b.mul(b.sub(high, low), group)) as k:
             place = b.min(b.add(first, k), b.sub(self.k, 1))
             value = b.load(self.source, b.add(source, b.mul(place, self.strides[1])))
-            b.store(self._widened(value, 0), memory, b.add(target, k))
+            value = self._widened(value, 0)
+            if padded:
+                within = b.compare("slt", b.add(first, k), self.k)
+                value = b.zero_unless(within, value, self.form.left)
+            b.store(value, memory, b.add(target, k))
 
     def _widened(self, value: Value, lanes: int) -> Value:
         """Elements as the products read them."""

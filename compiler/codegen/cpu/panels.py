@@ -141,7 +141,8 @@ class Panels:
                     row = b.add(b.mul(k, group), b.min(i, b.sub(present, 1)))
                     at = b.add(start, b.mul(row, self.strides[0]), column, v * self.lanes)
                     value = b.load(self.source, at, self.lanes, mask)
-                    parts.append(self._zero_unless(b.compare("slt", i, present), value, self.lanes))
+                    present_here = b.compare("slt", i, present)
+                    parts.append(b.zero_unless(present_here, value, self.source.dtype, self.lanes))
                 value = interleave(b, parts, self.lanes, self.source.dtype)
                 b.store(value, memory, b.add(target, v * self.lanes * group), self.lanes * group)
 
@@ -158,15 +159,6 @@ class Panels:
         known = isinstance(self.n, int) and self.n % self.width == 0
         condition = True if known else b.compare("sge", b.sub(self.n, column), self.width)
         b.either(condition, partial(copy, False), partial(copy, True))
-
-    def _zero_unless(self, condition: Value | bool, value: Value, lanes: int) -> Value:
-        """The vector or scalar where the condition holds, else zeros."""
-        b, dtype, element = self.b, self.source.dtype, self.source.element
-        if isinstance(condition, bool):
-            return value if condition else b.zero(dtype, lanes)
-        raw, zero = b.bitcast(value, dtype, element, lanes), b.zero(element, lanes)
-        made = b.op(f"arith.select {condition}, {raw}, {zero} : {vector_type(lanes, element)}")
-        return b.bitcast(made, element, dtype, lanes)
 
     def _pack_transposed(self, start: Index, column: Index, low: Index, high: Index) -> None:
         """Columns of B that are contiguous along k: squares of V by V units are transposed in registers."""
@@ -225,6 +217,6 @@ class Panels:
             row = b.min(k, b.sub(self.k, 1)) if group > 1 else k
             value = b.load(self.source, b.add(start, b.mul(row, k_stride), b.mul(at, n_stride)))
             if group > 1:
-                value = self._zero_unless(b.compare("slt", k, self.k), value, 0)
+                value = b.zero_unless(b.compare("slt", k, self.k), value, self.source.dtype)
             target = b.add(b.mul(b.sub(unit, low), self.stride), b.mul(j, group), i)
             b.store(self._stored(value, 0), self.memory, target)
