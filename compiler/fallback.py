@@ -19,7 +19,7 @@ from xcompile.compiler.support.errors import UNSUPPORTED, CompileError
 from xcompile.frontends.onnx.partition import Part, Partition
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.arena import Arena
-from xcompile.runtime.arrays import Port
+from xcompile.runtime.arrays import Port, address_of, check_overlap
 from xcompile.runtime.errors import RuntimeModelError, shorten
 from xcompile.runtime.executable import Executable
 from xcompile.runtime.native_library import default_threads
@@ -175,7 +175,9 @@ class MixedModel(CompiledModel):
         Raises:
             RuntimeModelError: XC5001 to XC5006; what onnxruntime says names its nodes.
         """
-        known = {**self._constants, **self._given(inputs)}
+        given = self._given(inputs)
+        self._check_overlap(given, outputs or {})
+        known = {**self._constants, **given}
         for step in self.steps:
             step.run(known, outputs or {})
         return known
@@ -204,6 +206,20 @@ class MixedModel(CompiledModel):
         for name, array in arrays.items():
             self._ports[name].check_dims(array.shape)
         return arrays
+
+    def _check_overlap(self, given: Mapping[str, np.ndarray], outputs: Mapping[str, Any]) -> None:
+        """Of whole runs: an input may be read by parts behind the one that writes an output.
+
+        What is no contiguous array is refused where it would be written.
+        """
+        wanted = {
+            spec: array
+            for spec in self._outputs
+            if isinstance(array := outputs.get(spec.name), np.ndarray) and array.flags.c_contiguous
+        }
+        ports = [*map(self._ports.__getitem__, given), *(Port("output", spec) for spec in wanted)]
+        arrays = [*given.values(), *wanted.values()]
+        check_overlap(ports, [*map(address_of, arrays)], [a.nbytes for a in arrays], len(given))
 
 
 def compile_mixed(model: object, compile_part: Compile, *, threads: int | None) -> MixedModel:

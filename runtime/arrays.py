@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -190,6 +190,29 @@ def address_of(array: AnyArray) -> int:
         return _addressof(_from_buffer(array))  # a quarter of the time of what follows
     except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that buffers lack
         return array.__array_interface__["data"][0]
+
+
+def check_overlap(
+    ports: Sequence[Port], addresses: Sequence[int], sizes: Sequence[int], first: int
+) -> None:
+    """Checks that outputs overlap neither inputs nor each other.
+
+    Args:
+        ports: the inputs, then the outputs.
+        addresses: of their arrays.
+        sizes: of their arrays, in bytes.
+        first: how many inputs there are.
+
+    Raises:
+        RuntimeModelError: XC5005 when one does.
+    """
+    for i in range(first, len(addresses)):
+        begin, end = addresses[i], addresses[i] + sizes[i]
+        for k in range(i):
+            if begin < addresses[k] + sizes[k] and addresses[k] < end and sizes[k] and sizes[i]:
+                raise RuntimeModelError(
+                    "XC5005", f"{ports[i].title} overlaps {ports[k].title} in memory"
+                )
 
 
 def _describe(array: AnyArray) -> str:

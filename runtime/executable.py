@@ -25,7 +25,7 @@ from xcompile.runtime.abi import (
     TensorSpec,
 )
 from xcompile.runtime.arena import AlignedMemory, Arena, round_up
-from xcompile.runtime.arrays import READABLE, AnyArray, Port, Shape, address_of
+from xcompile.runtime.arrays import READABLE, AnyArray, Port, Shape, address_of, check_overlap
 from xcompile.runtime.errors import RuntimeModelError, shorten
 
 Arrays = Mapping[str, Any] | Sequence[Any]
@@ -346,16 +346,7 @@ class Executable:
         self, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
     ) -> None:
         sizes = plan.input_bytes + (_bytes(results) if plan.late else plan.output_bytes)
-        first = len(self._inputs)
-        for i in range(first, len(addresses)):
-            begin, end = addresses[i], addresses[i] + sizes[i]
-            for k in range(i):
-                if begin < addresses[k] + sizes[k] and addresses[k] < end and sizes[k] and sizes[i]:
-                    other = self._inputs[k] if k < first else self._outputs[k - first]
-                    raise RuntimeModelError(
-                        "XC5005",
-                        f"{self._outputs[i - first].title} overlaps {other.title} in memory",
-                    )
+        check_overlap([*self._inputs, *self._outputs], addresses, sizes, len(self._inputs))
 
     def _run_in_frame(
         self,

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from xcompile.compiler.ir.dtypes import bits_of, is_integer
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import PatternPass
 from xcompile.compiler.ir.rewrite import Pattern, Rewriter, has_one_use, maker, no_match, producer
 from xcompile.compiler.schedule.phases import Phases, transposed
 from xcompile.compiler.schedule.window import Window
-from xcompile.dialects.nn.base import NnOp, rank_of
+from xcompile.dialects.nn.base import NnOp, dtype_of, rank_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.quantize import Dequantize
 from xcompile.dialects.nn.reshape import DepthToSpace, Unsqueeze
@@ -32,6 +33,9 @@ from xcompile.passes.nn.shuffle_conv_transpose import cut_missing, window_weight
 
 _SHUFFLES = frozenset({"nn.depth_to_space", "nn.reshape", "nn.transpose", "nn.slice"})
 """Ops that make pixels of channels."""
+
+_WIDEST = 16
+"""Bits of the integers that weights are moved about in."""
 
 
 class QuantizedTranspose(Pattern[ConvTranspose]):
@@ -49,6 +53,9 @@ class QuantizedTranspose(Pattern[ConvTranspose]):
             no_match("the input is not dequantized")
         if source.block or (rank_of(source.scale) and source.axis % rank_of(op.w) != 1):
             no_match("the weight's scales are not those of output channels")
+        dtype = dtype_of(source.x)
+        if not is_integer(dtype) or bits_of(dtype) > _WIDEST:
+            no_match(f"the weight's codes are {dtype}, no integers of at most {_WIDEST} bits")
         codes = _codes(rewriter, source.x)
         window, phases = transposed(
             codes.shape[2:], op.strides, op.pads, op.dilations, op.output_pads

@@ -86,6 +86,42 @@ def test_outputs_are_written_into_the_arrays_of_the_caller(mixed) -> None:
     np.testing.assert_allclose(y, expected(rows(3))[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (lambda a, b, both: {"y1": b}, "output 'y1' overlaps input 'b'"),
+        (lambda a, b, both: {"y2": a}, "output 'y2' overlaps input 'a'"),
+        (lambda a, b, both: {"y1": both[0], "y2": both[0]}, "output 'y2' overlaps output 'y1'"),
+    ],
+)
+def test_outputs_overlap_no_tensor_of_another_part(parted, given, reason: str) -> None:
+    a, b, both = rows(8), rows(8) + 1, np.empty((2, 8, 8), np.float32)
+    with pytest.raises(RuntimeModelError, match=f"XC5005 {reason} in memory"):
+        parted.run({"a": a, "b": b}, given(a, b, both))
+    assert (a == rows(8)).all()
+    assert (b == rows(8) + 1).all()
+
+
+def test_outputs_side_by_side_are_written(parted) -> None:
+    a, b, both = rows(8), rows(8) + 1, np.empty((2, 8, 8), np.float32)
+    y1, y2 = parted(a, b)
+    parted.run({"a": a, "b": b}, {"y1": both[0], "y2": both[1]})
+    assert (both == (y1, y2)).all()
+
+
+@pytest.fixture(scope="module")
+def parted():
+    """y1 is written by the first part of three, b is read by the last one."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        NODE("Softmax", ["a"], ["y1"], "first"),
+        unknown("y1", "u", "apart"),
+        NODE("Add", ["b", "u"], ["y2"], "last"),
+    ]
+    made = model(nodes, {"a": [8, 8], "b": [8, 8]}, ["y1", "y2"], domains=MICROSOFT)
+    return xcompile.compile(made, fallback="onnxruntime")
+
+
 def test_eight_threads_may_call_it(mixed) -> None:
     wrong: list[int] = []
 

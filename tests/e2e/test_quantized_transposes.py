@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e4m3fn
 
 from tests.e2e.compiled_node import shared_pool
 from tests.e2e.networks import Network, reference
@@ -66,3 +67,29 @@ def test_quantization_after_training_takes_transposed_convolutions():
     got, want = made(samples[0]["x"]), reference(model, samples[0])[0]
     assert np.abs(got - want).max() < 0.03 * np.abs(want).max()
     assert families(made).count("integer-conv") == 3
+
+
+@pytest.mark.parametrize(
+    ("codes", "scale"),
+    [
+        (np.random.default_rng(4).integers(-100_000, 100_000, (8, 4, 2, 2)).astype(np.int32), 1e-5),
+        (np.random.default_rng(4).standard_normal((8, 4, 2, 2)).astype(float8_e4m3fn), 0.5),
+    ],
+    ids=["int32", "float8_e4m3fn"],
+)
+def test_weights_of_codes_that_int16_does_not_hold_are_not_moved(codes, scale):
+    def network(quantized):
+        n = Network()
+        sx, zx = n.constant(np.float32(0.05)), n.constant(np.uint8(100))
+        x = n("DequantizeLinear", n("QuantizeLinear", "x", sx, zx), sx, zx)
+        if quantized:
+            w = n("DequantizeLinear", n.constant(codes), n.constant(np.float32(scale)))
+        else:
+            w = n.constant(codes.astype(np.float32) * np.float32(scale))
+        y = n("ConvTranspose", x, w, strides=[2, 2])
+        return n.model({"x": ("FLOAT", [1, 8, 4, 4])}, {y: ("FLOAT", None)}, opset=19)
+
+    x = np.random.default_rng(5).standard_normal((1, 8, 4, 4)).astype(np.float32)
+    made = compile_model(network(quantized=True), pool=shared_pool(), threads=1)
+    want = reference(network(quantized=False), {"x": x})[0]
+    assert np.abs(made(x) - want).max() < 1e-4 * np.abs(want).max()

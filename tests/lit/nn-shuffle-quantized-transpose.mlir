@@ -37,3 +37,25 @@ func.func @main(%x: tensor<1x2x3x3xui8>) -> tensor<1x1x6x6xf32> {
   %0 = "nn.conv_transpose"(%dx, %dw) {strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, output_pads = array<i64: 0, 0>} : (tensor<1x2x3x3xf32>, tensor<2x1x2x2xf32>) -> tensor<1x1x6x6xf32>
   return %0 : tensor<1x1x6x6xf32>
 }
+// -----
+// CHECK: "nn.conv_transpose"
+// CHECK: missed {{.*}}: the weight's codes are i32, no integers of at most 16 bits
+func.func @main(%x: tensor<1x2x3x3xui8>) -> tensor<1x1x6x6xf32> {
+  %s = "nn.const"() {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %w = "nn.const"() {value = dense<70000> : tensor<2x1x2x2xi32>} : () -> tensor<2x1x2x2xi32>
+  %dx = "nn.dequantize"(%x, %s) {to = "f32"} : (tensor<1x2x3x3xui8>, tensor<f32>) -> tensor<1x2x3x3xf32>
+  %dw = "nn.dequantize"(%w, %s) {to = "f32"} : (tensor<2x1x2x2xi32>, tensor<f32>) -> tensor<2x1x2x2xf32>
+  %0 = "nn.conv_transpose"(%dx, %dw) {strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, output_pads = array<i64: 0, 0>} : (tensor<1x2x3x3xf32>, tensor<2x1x2x2xf32>) -> tensor<1x1x6x6xf32>
+  return %0 : tensor<1x1x6x6xf32>
+}
+// -----
+// CHECK: "nn.conv_transpose"
+// CHECK: missed {{.*}}: the weight's codes are f8E4M3FN, no integers of at most 16 bits
+func.func @main(%x: tensor<1x2x3x3xui8>) -> tensor<1x1x6x6xf32> {
+  %s = "nn.const"() {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %w = "nn.const"() {value = dense<0.5> : tensor<2x1x2x2xf8E4M3FN>} : () -> tensor<2x1x2x2xf8E4M3FN>
+  %dx = "nn.dequantize"(%x, %s) {to = "f32"} : (tensor<1x2x3x3xui8>, tensor<f32>) -> tensor<1x2x3x3xf32>
+  %dw = "nn.dequantize"(%w, %s) {to = "f32"} : (tensor<2x1x2x2xf8E4M3FN>, tensor<f32>) -> tensor<2x1x2x2xf32>
+  %0 = "nn.conv_transpose"(%dx, %dw) {strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, output_pads = array<i64: 0, 0>} : (tensor<1x2x3x3xf32>, tensor<2x1x2x2xf32>) -> tensor<1x1x6x6xf32>
+  return %0 : tensor<1x1x6x6xf32>
+}
