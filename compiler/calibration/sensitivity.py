@@ -6,7 +6,7 @@ is of integers. So a product costs some runs, and not a compile.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -94,13 +94,15 @@ class SwitchedModel:
             smooth_activations(module, table.smooth)
             if table.equalized:
                 equalize_channels(module)
+            switch = _add_switch(module)
             found = plan_quantization(module, precisions)
             names = {value: name for name, value in found.tensors.items()}
             known = [p for p in found.products if names[p.x] in table.tensors]
             self.products = [product.name for product in known]
             self._operations = [_operations(product) for product in known]
             writer = QuantizedWeights(module, rounded=table.rounded)
-            _insert_switches(writer, known, [table.tensors[names[p.x]] for p in known])
+            ranges = [table.tensors[names[p.x]] for p in known]
+            _insert_switches(writer, switch, known, ranges)
         self._compile = lambda: compile_module(
             module,
             Request(target, pipeline="@finish,@kernels", options=options or Options()),
@@ -121,7 +123,7 @@ class SwitchedModel:
         signal, total = self._outputs(samples, _NONE), len(self.products)
         costs: list[ProductCost] = []
         for place, name in enumerate(self.products):
-            noise = _noise(signal, self._outputs(samples, place))
+            noise = output_noise(signal, self._outputs(samples, place))
             costs.append(ProductCost(name, noise, self._operations[place]))
             told(place + 1, total)
         return costs
@@ -133,19 +135,42 @@ class SwitchedModel:
         return [self._executable.run({**sample, **switch}) for sample in samples]
 
 
-def _noise(
+def output_noise(
     wanted: Sequence[Mapping[str, np.ndarray]], found: Sequence[Mapping[str, np.ndarray]]
 ) -> float:
-    """The power of the error over that of the outputs: the mean of all outputs in floating point."""
+    """The power of the error over that of the outputs: the mean of all outputs in floating point.
+
+    Values that are infinite or NaN are no error where both are the same, else an infinite one. An output of another
+    shape than is wanted is all error.
+
+    Args:
+        wanted: for each sample, the outputs by name.
+        found: the same, with the error.
+    """
     ratios: list[float] = []
     for name, array in wanted[0].items() if wanted else ():
         if array.dtype.kind != "f":
             continue
         pairs = [(a[name].astype(np.float64), b[name]) for a, b in zip(wanted, found, strict=True)]
-        signal = sum(float((a**2).sum()) for a, _ in pairs)
-        noise = sum(float(((a - b) ** 2).sum()) for a, b in pairs if a.shape == b.shape)
-        ratios.append(noise / signal if signal > 0 else 0.0)
+        signal, noise = sum(_power(a) for a, _ in pairs), sum(_error(a, b) for a, b in pairs)
+        ratios.append(noise / signal if signal > 0 else noise if noise == inf else 0.0)
     return float(np.mean(ratios)) if ratios else 0.0
+
+
+def _power(array: np.ndarray) -> float:
+    """The sum of the squares of the finite values."""
+    return float((array[np.isfinite(array)] ** 2).sum())
+
+
+def _error(wanted: np.ndarray, found: np.ndarray) -> float:
+    """The power of the difference of two arrays, see `output_noise`."""
+    if wanted.shape != found.shape:
+        return _power(wanted)
+    differ = ~((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
+    a, b = wanted[differ], found[differ]
+    if not (np.isfinite(a) & np.isfinite(b)).all():
+        return inf
+    return float(((a - b) ** 2).sum())
 
 
 def _operations(product: Product) -> int:
@@ -159,10 +184,12 @@ def _operations(product: Product) -> int:
 
 
 def _insert_switches(
-    writer: QuantizedWeights, products: Sequence[Product], ranges: Sequence[Observed]
+    writer: QuantizedWeights,
+    switch: Value,
+    products: Sequence[Product],
+    ranges: Sequence[Observed],
 ) -> None:
     """Put the integer form beside each product, and a choice behind both; in the module's context."""
-    switch = _add_switch(writer.module)
     for place, (product, seen) in enumerate(zip(products, ranges, strict=True)):
         op = product.op
         with ir.InsertionPoint.after(op.operation), op.location:
@@ -178,17 +205,26 @@ def _insert_switches(
 
 
 def _add_switch(module: Module) -> Value:
-    """A further input of the module: which product is of integers, an int64 number, -1 for none."""
+    """A further input of the module: which product is of integers, an int64 number, -1 for none.
+
+    It stands in front of the inputs that a run may leave out, which are replaced: nobody may hold their values.
+    """
     names, attributes = module.input_names(), module.module.operation.attributes
     dims = [",".join(str(dim) for dim in shape) for shape in module.input_shapes()]
     block = module.main.regions[0].blocks[0]
-    kind = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
-    made = block.add_argument(kind, ir.Location.unknown())
-    function = module.main.type
-    whole = ir.FunctionType.get([*function.inputs, kind], function.results)
+    place = len(names) - len(module.defaults)
+    made = block.add_argument(
+        ir.RankedTensorType.get([], ir.IntegerType.get_signless(64)), ir.Location.unknown()
+    )
+    for _ in module.defaults:
+        old = block.arguments[place]
+        old.replace_all_uses_with(block.add_argument(old.type, old.location))
+        block.erase_argument(place)
+    kinds = [argument.type for argument in block.arguments]
+    whole = ir.FunctionType.get(kinds, module.main.type.results)
     module.main.attributes["function_type"] = ir.TypeAttr.get(whole)
-    attributes["xc.inputs"] = _texts([*names, _SWITCH])
-    attributes["xc.input_dims"] = _texts([*dims, ""])
+    attributes["xc.inputs"] = _texts([*names[:place], _SWITCH, *names[place:]])
+    attributes["xc.input_dims"] = _texts([*dims[:place], "", *dims[place:]])
     return made
 
 

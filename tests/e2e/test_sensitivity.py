@@ -8,8 +8,9 @@ import pytest
 
 import xcompile
 from tests.e2e.compiled_node import shared_pool
+from tests.e2e.networks import Network
 from xcompile.compiler.calibration.calibrator import Calibrator
-from xcompile.compiler.calibration.sensitivity import SwitchedModel
+from xcompile.compiler.calibration.sensitivity import SwitchedModel, output_noise
 from xcompile.compiler.quantize.plan import INT8
 from xcompile.compiler.target.host import host_target
 
@@ -59,3 +60,42 @@ def test_a_product_that_is_ruined_is_the_most_sensitive(calibrator: Calibrator) 
     noise = {cost.name: cost.noise for cost in switched.costs([{"images": IMAGES}])}
     assert max(noise, key=noise.__getitem__) == "c2"
     assert noise["c2"] > 100 * noise["c1"]
+
+
+def test_inputs_that_may_be_left_out_stay_the_last_ones() -> None:
+    n = Network()
+    weight, gain = n.weight(8, 8), n.constant(np.float32([2.0]), "gain")
+    y = n("Mul", n("MatMul", "x", weight), gain)
+    sizes: dict[str, Any] = {"x": ("FLOAT", [4, 8]), "gain": ("FLOAT", [1])}
+    model = n.model(sizes, {y: ("FLOAT", [4, 8])})
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    calibrator = Calibrator(model, pool=shared_pool())
+    calibrator.observe(x)
+    switched = SwitchedModel(
+        model, calibrator.table("min-max"), INT8, host_target(), pool=shared_pool(), overridable=["gain"]
+    )  # fmt: skip
+    (without,) = switched.costs([{"x": x}])
+    (given,) = switched.costs([{"x": x, "gain": np.float32([2.0])}])
+    assert 0 < without.noise < 1e-3
+    assert given == without
+
+
+def test_noise_is_of_values_that_are_not_the_same() -> None:
+    wanted = np.array([3.0, np.inf, -np.inf, np.nan, 4.0], np.float32)
+
+    def noise(place: int, value: float) -> float:
+        found = wanted.copy()
+        found[place] = value
+        return output_noise([{"y": wanted}], [{"y": found}])
+
+    assert noise(0, 3.0) == 0
+    assert noise(0, 8.0) == 1
+    for place, value in ((1, -np.inf), (2, 0.0), (3, 0.0), (3, np.inf), (0, np.nan), (0, np.inf)):
+        assert noise(place, value) == np.inf
+    assert output_noise([{"y": wanted[3:4]}], [{"y": np.zeros(1, np.float32)}]) == np.inf
+
+
+def test_an_output_of_another_shape_is_all_noise() -> None:
+    a, b = np.array([3.0, 4.0], np.float32), np.array([3.0], np.float32)
+    assert output_noise([{"y": a}], [{"y": b}]) == 1
+    assert output_noise([{"y": a}, {"y": a}], [{"y": a}, {"y": b}]) == 0.5
