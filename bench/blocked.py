@@ -37,7 +37,7 @@ def guarded(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         raise OSError("mprotect failed")
     usable = memory[: pages * mmap.PAGESIZE]
     usable.view(dtype)[:] = np.nan if np.dtype(dtype).kind == "f" else 85
-    return usable[usable.size - size :].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, usable.size - size)  # if empty, at the fence too
 
 
 def to_blocked(x: np.ndarray, lanes: int, guard: bool = False) -> np.ndarray:

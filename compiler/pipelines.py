@@ -88,5 +88,6 @@ PIPELINES: Mapping[str, str] = {
 def default_pipeline(target: Target, precisions: PrecisionMap = ALL_FLOAT) -> str:
     """The pipeline text of a target and the precisions of a model."""
     used = set(precisions.used())
-    passes = dict.fromkeys(text for name, text in PRECISION_PASSES.items() if name in used)
+    texts = (text for name, text in PRECISION_PASSES.items() if name in used)
+    passes = dict.fromkeys(name for text in texts for name in text.split(","))
     return ",".join(("@clean", *passes, "@finish", "@kernels")) if passes else "@cpu"

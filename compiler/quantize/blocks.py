@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_LEAST_SCALES = {np.float32: 2.0**-100, np.float16: 2.0**-20}
-"""The least scale of a type; blocks of smaller weights are 0."""
+from xcompile.compiler.quantize.weights import LEAST_SCALE, fit_float16
+
+_LEAST_SCALES = {np.float32: LEAST_SCALE, np.float16: float(np.finfo(np.float16).tiny)}
+"""The least scale of a type."""
 
 _FACTORS = (1.0, 0.95, 0.9, 0.875, 0.85, 0.8, 0.7)
 _ROUNDS = 4
@@ -17,7 +19,7 @@ class Blocks:
 
     Attributes:
         codes: the numbers, int16 [rows, k].
-        scales: of the type asked for [rows, blocks], positive.
+        scales: float16 or float32 [rows, blocks]: positive, normal and finite; 1 for blocks of zeros.
         zeros: the codes that mean 0, int16 [rows, blocks]; None where they are all 0.
     """
 
@@ -52,7 +54,7 @@ def quantize_blocks(
         symmetric: codes are signed and 0 means 0; else codes are unsigned and each block has a zero point.
         refine: choose scales with the least square error of each block, by turns rounding the weights and fitting the
             scale to what they were rounded to, from several starts. Never worse than without.
-        scale: the type of the scales.
+        scale: the type of the scales; float32 all the same where one of them would not be finite and normal.
     """
     rows, k = weights.shape
     count = -(-k // block)
@@ -77,7 +79,7 @@ class _Search:
         symmetric: bool,
         scale: type[np.float32] | type[np.float16],
     ) -> None:
-        self._blocks, self._scale, self._least_scale = blocks, scale, _LEAST_SCALES[scale]
+        self._blocks = blocks
         half = 1 << (bits - 1)
         self._least, self._most = (-half, half - 1) if symmetric else (0, 2 * half - 1)
         self._symmetric = symmetric
@@ -87,6 +89,9 @@ class _Search:
             self._whole = np.maximum(high, -low).astype(np.float64) / self._most
         else:
             self._whole = (high.astype(np.float64) - low) / self._most
+        fits = fit_float16(self._whole[self._whole >= LEAST_SCALE])
+        self._scale = scale if fits else np.float32
+        self._least_scale = _LEAST_SCALES[self._scale]
 
     def run(self, refine: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Codes, scales and zero points with the least square error that was found."""
@@ -103,11 +108,9 @@ class _Search:
         return best
 
     def _stored(self, scales: np.ndarray) -> np.ndarray:
-        """Scales as they are stored; blocks of numbers as good as 0 have 1."""
-        with np.errstate(over="ignore"):
-            stored = scales.astype(self._scale)
-        good = (scales >= self._least_scale) & np.isfinite(stored)
-        return np.where(good, stored, self._scale(1))
+        """Scales as they are stored: at most the greatest of the type; 1 where they are less than its least."""
+        stored = np.minimum(scales, np.finfo(self._scale).max).astype(self._scale)
+        return np.where(scales >= self._least_scale, stored, self._scale(1))
 
     def _rounded(self, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         wide = scales.astype(np.float32)

@@ -5,7 +5,9 @@ import numpy as np
 MOST = 127
 """The greatest magnitude of a quantized weight: -128 is not used, so that both signs reach equally far."""
 
-_LEAST_SCALE = 2.0**-100
+LEAST_SCALE = 2.0**-100
+"""Weights of which the scale would be smaller are as good as 0."""
+
 _FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 _ROUNDS = 4
 _INT32 = 2**31
@@ -25,17 +27,17 @@ def quantize_weights(weights: np.ndarray, *, refine: bool = True) -> tuple[np.nd
     """
     rows = weights.reshape(weights.shape[0], -1).astype(np.float32)
     greatest = np.abs(rows).max(axis=1).astype(np.float64)
-    whole = greatest / MOST >= _LEAST_SCALE
+    whole = greatest / MOST >= LEAST_SCALE
     scales = np.where(whole, greatest / MOST, 1.0).astype(np.float32)
-    best = _rounded(rows, scales)
+    best = round_weights(rows, scales)
     if refine:
         errors = _errors(rows, best, scales)
         for factor in _FACTORS:
             candidate = np.where(whole, factor * greatest / MOST, 1.0).astype(np.float32)
-            tried = _rounded(rows, candidate)
+            tried = round_weights(rows, candidate)
             for _ in range(_ROUNDS):
                 candidate = _fitted(rows, tried, candidate)
-                tried = _rounded(rows, candidate)
+                tried = round_weights(rows, candidate)
             found = _errors(rows, tried, candidate)
             better = found < errors
             best[better], scales[better], errors[better] = (
@@ -46,8 +48,15 @@ def quantize_weights(weights: np.ndarray, *, refine: bool = True) -> tuple[np.nd
     return best.reshape(weights.shape).astype(np.int8), scales
 
 
-def _rounded(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def round_weights(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """The codes of rows [rows, k] with such scales [rows]: whole floats in -127 … 127."""
     return np.clip(np.rint(rows / scales[:, np.newaxis]), -MOST, MOST)
+
+
+def fit_float16(scales: np.ndarray) -> bool:
+    """Whether all scales are finite and normal as float16."""
+    kind = np.finfo(np.float16)
+    return bool(((scales >= kind.tiny) & (scales <= kind.max)).all())
 
 
 def _fitted(rows: np.ndarray, rounded: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -55,7 +64,7 @@ def _fitted(rows: np.ndarray, rounded: np.ndarray, scales: np.ndarray) -> np.nda
     squares = np.einsum("rk,rk->r", rounded, rounded, dtype=np.float64)
     products = np.einsum("rk,rk->r", rows, rounded, dtype=np.float64)
     fitted = products / np.where(squares > 0, squares, 1.0)
-    return np.where((squares > 0) & (fitted >= _LEAST_SCALE), fitted, scales).astype(np.float32)
+    return np.where((squares > 0) & (fitted >= LEAST_SCALE), fitted, scales).astype(np.float32)
 
 
 def _errors(rows: np.ndarray, rounded: np.ndarray, scales: np.ndarray) -> np.ndarray:

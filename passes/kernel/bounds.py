@@ -127,7 +127,8 @@ def _unlimited(value: Value, weights: WeightStore, most: int) -> float:
     if constant is not None:
         if not constant.splat and math.prod(constant.dims) > _MOST_ELEMENTS:
             return math.inf
-        array = np.abs(constant.array(weights).astype(np.float64))
+        elements = constant.scalar() if constant.splat else constant.array(weights)
+        array = np.abs(np.asarray(elements).astype(np.float64))
         return float(np.max(array, initial=0.0)) if np.isfinite(array).all() else math.inf
     if op is None or not most:
         return math.inf

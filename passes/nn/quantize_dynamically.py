@@ -11,15 +11,17 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import Pass, PassContext
 from xcompile.compiler.ir.rewrite import RewriteStats
-from xcompile.compiler.quantize.plan import INT8, KEPT_IN_FLOAT, Product, plan_quantization
+from xcompile.compiler.quantize.names import op_names, tensor_names
+from xcompile.compiler.quantize.plan import INT8, KEPT_IN_FLOAT, plan_quantization
 from xcompile.compiler.quantize.weights import quantize_weights
 from xcompile.compiler.support.precision_map import FLOAT, PrecisionMap
 from xcompile.dialects.nn.base import NnOp, rank_of
 from xcompile.dialects.nn.composer import Composer
 from xcompile.dialects.nn.const import Const
-from xcompile.dialects.nn.conv import Conv
+from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.dynamic import dynamically_quantized
 from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
+from xcompile.dialects.nn.matmul import MatMul
 
 DYNAMIC = "dynamic"
 """The precision."""
@@ -32,8 +34,8 @@ class QuantizeDynamically(Pass):
     """Make products whose precision is "dynamic" integer: inputs as uint8 over their range in this run, int8 weights.
 
     A weight has a signed scale for each output channel. An input that several products read is quantized once. The
-    products with the inputs of recurrent layers are matrix products by now; the recurrence itself stays in float32.
-    Options: `refine` fits scales of weights by least squares.
+    products with the inputs of recurrent layers are matrix products by now; the recurrence itself stays in float32, as
+    transposed convolutions do. Options: `refine` fits scales of weights by least squares.
     """
 
     NAME: ClassVar[str] = "nn-quantize-dynamically"
@@ -79,7 +81,8 @@ class _Run:
     """One run of the pass."""
 
     def __init__(self, module: Module, precisions: PrecisionMap, *, refine: bool) -> None:
-        self._module, self._refine = module, refine
+        self._module, self._precisions, self._refine = module, precisions, refine
+        self._names = tensor_names(module)
         self._plan = plan_quantization(module, _as_int8(precisions))
         self._stats = RewriteStats()
         self._compose = _Here(module, self._stats)
@@ -87,23 +90,42 @@ class _Run:
 
     def run(self) -> RewriteStats:
         for op, reason in self._plan.floats.items():
-            self._stats.missed.append((KEPT_IN_FLOAT, describe(op.location) or "?", reason))
+            self._keep(op, self._reason(op, reason))
         for product in self._plan.products:
-            with ir.InsertionPoint(product.op.operation), product.op.location:
-                made = self._quantized(product)
-            product.op.y.replace_all_uses_with(made)
-            self._module.graveyard.bury(product.op.operation, QuantizeDynamically.NAME)
+            op = product.op
+            if isinstance(op, ConvTranspose):
+                self._keep(op, "transposed convolutions are not quantized dynamically")
+                continue
+            with ir.InsertionPoint(op.operation), op.location:
+                made = self._quantized(op, product.weights)
+            op.y.replace_all_uses_with(made)
+            self._module.graveyard.bury(op.operation, QuantizeDynamically.NAME)
         gone = self._module.graveyard.why
         self._stats.changed = [o for o in self._stats.changed if gone(o) is None]
         return self._stats
 
-    def _quantized(self, product: Product) -> Value:
-        """The product in float32, from integer sums and the product of the scales."""
-        c, op = self._compose, product.op
-        if product.x not in self._inputs:
-            self._inputs[product.x] = dynamically_quantized(c, product.x)
-        x, scale, zero = self._inputs[product.x]
-        codes, steps = quantize_weights(product.weights, refine=self._refine)
+    def _reason(self, op: Op, planned: str) -> str:
+        """Why an op that the plan leaves out is in float; empty where it has the model's other precision."""
+        names = op_names(op, self._names)
+        precision = self._precisions.of(names)
+        if precision == DYNAMIC or precision == FLOAT == self._precisions.default:
+            return planned
+        return self._precisions.reason(names)
+
+    def _keep(self, op: Op, reason: str) -> None:
+        if reason:
+            self._stats.missed.append((KEPT_IN_FLOAT, describe(op.location) or "?", reason))
+
+    def _quantized(self, op: Conv | MatMul, weights: np.ndarray) -> Value:
+        """The product in float32, from integer sums and the product of the scales.
+
+        Its input is the op's own, and not that of the plan, which may be a product that has been replaced.
+        """
+        c, given = self._compose, op.a if isinstance(op, MatMul) else op.x
+        if given not in self._inputs:
+            self._inputs[given] = dynamically_quantized(c, given)
+        x, scale, zero = self._inputs[given]
+        codes, steps = quantize_weights(weights, refine=self._refine)
         if isinstance(op, Conv):
             sums = c.make(
                 ConvInteger, x=x, w=c.constant(codes), x_zero_point=zero, **op.attributes()

@@ -15,7 +15,7 @@ from xcompile.compiler.ir.rewrite import RewriteStats, walk
 from xcompile.compiler.quantize.blocks import quantize_blocks
 from xcompile.compiler.quantize.names import op_names, tensor_names
 from xcompile.compiler.quantize.plan import KEPT_IN_FLOAT
-from xcompile.compiler.quantize.weights import quantize_weights
+from xcompile.compiler.quantize.weights import fit_float16, quantize_weights, round_weights
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.dialects.nn.base import dtype_of, rank_of
@@ -59,7 +59,8 @@ class QuantizeWeights(Pass):
     Of 8 bits, each output channel has a scale; of 4 bits, each block of neighbours along the sum. Codes are signed, or
     with zero points unsigned. Rows of embeddings have 8 bits and a scale each, at either precision. Convolutions and
     recurrent layers keep their weights. Options: `bits` makes all of them 4 or 8 whatever the precisions say; `block`
-    is 16 to 256; `zero_points` for 4 bits; `scale` is f32 or f16; `refine` fits scales by least squares.
+    is 16 to 256; `zero_points` for 4 bits; `scale` is f32 or f16, and f32 all the same for a constant of which a scale
+    would not be finite and normal in f16; `refine` fits scales by least squares.
     """
 
     NAME: ClassVar[str] = "nn-quantize-weights"
@@ -164,7 +165,10 @@ class _Run:
     def _channels(self, rows: np.ndarray) -> _Quantized:
         """Rows of 8 bits with a scale each."""
         codes, scales = quantize_weights(rows, refine=self._options.refine)
-        return _Quantized(codes, scales.astype(_SCALES[self._options.scale]), None, 0, 0)
+        if self._options.scale == "f16" and fit_float16(scales):
+            scales = scales.astype(np.float16)
+            codes = round_weights(rows, scales.astype(np.float32)).astype(np.int8)
+        return _Quantized(codes, scales, None, 0, 0)
 
     def _blocks(self, rows: np.ndarray) -> _Quantized:
         """Rows of 4 bits with a scale for each block."""

@@ -83,6 +83,64 @@ def test_parts_may_stay_in_float_or_in_few_bits() -> None:
     assert "w4" in kinds.values()
 
 
+def chain(*nodes: onnx.NodeProto, **constants: np.ndarray) -> onnx.ModelProto:
+    """From x to y: of rows of 8 numbers, or where the first node is a convolution of images of 3 channels."""
+    shape = ["n", 8] if nodes[0].op_type == "MatMul" else ["n", 3, 6, 6]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def of_products(kind: str, *weights: np.ndarray) -> onnx.ModelProto:
+    """Products one behind the other."""
+    tensors = ["x", "h", "y"]
+    nodes = [
+        helper.make_node(kind, [tensors[i], f"w{i}"], [tensors[i + 1]], name=f"node{i}")
+        for i in range(2)
+    ]
+    return chain(*nodes, **{f"w{i}": w for i, w in enumerate(weights)})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        of_products("MatMul", f32(8, 8), f32(8, 8)),
+        of_products("Conv", f32(4, 3, 3, 3), f32(5, 4, 3, 3)),
+    ],
+    ids=["MatMul", "Conv"],
+)
+def test_a_product_of_a_product_is_quantized_too(model: onnx.ModelProto) -> None:
+    made = compiled(model, "cpu-dynamic")
+    assert [row.arithmetic for row in made.precisions()] == ["int8", "int8"]
+    x = f32(3, 8) if model.graph.node[0].op_type == "MatMul" else f32(3, 3, 6, 6)
+    want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    error = made.run([x])["y"] - want
+    assert np.linalg.norm(error) < 0.03 * np.linalg.norm(want)
+
+
+def test_transposed_convolutions_stay_in_float() -> None:
+    weights = {"w1": f32(4, 3, 3, 3), "w2": f32(4, 2, 3, 3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["h"], name="plain"),
+        helper.make_node("ConvTranspose", ["h", "w2"], ["y"], name="transposed"),
+    ]
+    rows = {r.nodes: r for r in compiled(chain(*nodes, **weights), "cpu-dynamic").precisions()}
+    assert rows["plain"].arithmetic == "int8"
+    row = rows["transposed"]
+    assert row.arithmetic == "float32"
+    assert row.why == "transposed convolutions are not quantized dynamically"
+
+
+def test_a_model_of_few_bits_may_have_a_dynamic_product() -> None:
+    model = of_products("MatMul", f32(8, 8), f32(8, 8))
+    rows = compiled(model, "cpu-w4", precisions={"y": "dynamic"}).precisions()
+    assert [(row.arithmetic, row.why) for row in rows] == [("w4", ""), ("int8", "")]
+
+
 @pytest.mark.full
 def test_minilm_is_close_to_its_float_model() -> None:
     from bench import corpus

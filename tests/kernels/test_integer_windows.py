@@ -100,7 +100,7 @@ def test_groups_of_columns_of_images_of_any_size() -> None:
         if not takes_dots(problem, target):
             continue
         kernel = CompiledWindow(problem, target, fill=9)
-        for n, h, w in [(1, 1, 1), (2, 5, 40), (1, 4, 17)]:
+        for n, h, w in [(1, 1, 1), (2, 5, 40), (1, 4, 17), (2, 3, 0)]:
             x = integers(problem.dtype, n, 20, h, w)
             got = from_blocked(kernel(x, weight, {"d0": n, "d1": h, "d2": w}), 20)
             image, inside = outside(x, window, 9)

@@ -46,6 +46,9 @@ def test_every_precision_has_passes_and_all_of_a_mix_run_once() -> None:
     for name, passes in PRECISION_PASSES.items():
         mixed = PrecisionMap("fp32", (("a", name), ("b", name)))
         assert default_pipeline(target, mixed) == f"@clean,{passes},@finish,@kernels"
+    both = default_pipeline(target, PrecisionMap("w4", (("a", "dynamic"), ("b", "fp16"))))
+    passes = "nn-quantize-dynamically,nn-quantize-weights,nn-narrow-floats"
+    assert both == f"@clean,{passes},@finish,@kernels"
 
 
 def test_keep_float_is_a_rule_behind_the_others() -> None:

@@ -194,6 +194,8 @@ class _Row:
         self.n, self.block, self.row = n, block, row
         b, sizes, window = self.b, owner.sizes, self.window
         self.low, self.high = taps(b, window, 0, row, sizes.h, 0, 0)
+        if window.output(1, 0) > 0:  # of an image without columns all rows are padding
+            self.high = b.select(b.compare("sgt", sizes.w, 0), self.high, self.low)
         self.line = b.mul(sizes.w, owner.lanes)
         plane = b.mul(b.add(b.mul(n, blocks), block), sizes.h)
         start = b.sub(b.mul(row, window.strides[0]), window.pads[0])

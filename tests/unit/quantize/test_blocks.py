@@ -52,6 +52,23 @@ def test_a_block_of_one_sign_uses_all_codes_with_a_zero_point() -> None:
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [(1e6, np.float32), (4e5, np.float16), (0.01, np.float16), (1e-4, np.float32), (0, np.float16)],
+)
+def test_scales_are_float16_where_all_are_finite_and_normal(
+    size: float, kind: type, refine: bool, symmetric: bool
+) -> None:
+    given = weights(2, 32) / np.abs(weights(2, 32)).max(axis=1, keepdims=True)
+    given[0] *= np.float32(size)
+    made = quantize_blocks(given, 4, 16, symmetric=symmetric, refine=refine, scale=np.float16)
+    assert made.scales.dtype == kind
+    assert (np.isfinite(made.scales) & (made.scales >= np.finfo(kind).tiny)).all()
+    assert (np.abs(made.weights(16) - given).max(axis=1) <= 0.15 * np.abs(given).max(axis=1)).all()
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
 def test_blocks_of_zeros_and_denormals_are_zero(symmetric: bool) -> None:
     given = np.zeros((2, 32), np.float32)
     given[1] = 1e-40
