@@ -42,7 +42,13 @@ class Window:
     auto_pad: str = "notset"
 
     def rows(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Some inputs of the product, drawn with replacement: float32 [rows, groups, terms]."""
+        """Some inputs of the product, drawn with replacement: float32 [rows, groups, terms].
+
+        There are no rows when the array has no elements or the window fits nowhere.
+        """
+        none = np.empty((0, self.groups, 0), np.float32)
+        if not array.size:
+            return none
         if not self.kernel:
             flat = array.reshape(-1, array.shape[-1])
             return flat[random.integers(0, len(flat), _ROWS)][:, np.newaxis]
@@ -60,6 +66,8 @@ class Window:
             (size - r) // s + 1
             for size, r, s in zip(padded.shape[2:], reach, self.strides, strict=True)
         ]
+        if min(counts) <= 0:
+            return none
         made = np.empty((_ROWS, array.shape[1], *self.kernel), np.float32)
         for row in made:
             sample = int(random.integers(array.shape[0]))
@@ -86,21 +94,19 @@ class Sketch:
         self._kept: dict[bytes, dict[str, np.ndarray]] = {}
 
     def add(self, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> None:
-        """Keep the sample if it belongs to the kept ones.
+        """Keep the sample if it belongs to the kept ones, and each product has an input in it.
 
         Args:
             inputs: of the model.
-            tensors: what products read, by name; arrays without elements give zeros.
+            tensors: what products read, by name.
         """
         digest = _digest(inputs)
         if digest in self._kept or not self._wanted(digest):
             return
         random = np.random.default_rng(int.from_bytes(digest, "little"))
-        if all(tensors[window.tensor].size for window in self._windows.values()):
-            self._keep(
-                digest,
-                {n: w.rows(tensors[w.tensor], random) for n, w in self._windows.items()},
-            )
+        rows = {n: w.rows(tensors[w.tensor], random) for n, w in self._windows.items()}
+        if all(map(len, rows.values())):
+            self._keep(digest, rows)
 
     def merge(self, other: "Sketch") -> None:
         """Add what another one of the same products has kept."""

@@ -147,6 +147,8 @@ def _divide(module: Module, value: Value, parts: np.ndarray) -> bool:
         parts: of the channels, along the last axis.
     """
     op = maker(value)
+    if ir.RankedTensorType(value.type).shape[-1:] != [len(parts)]:
+        return False  # one column, which is broadcast
     if not isinstance(op, Add | LayerNorm | MatMul | Mul | Relu | RmsNorm):
         return False
     places = _constants_of(op)
@@ -174,13 +176,17 @@ def _constants_of(op: Op) -> list[int]:
 
 
 def _scaled(module: Module, op: Op, place: int, parts: np.ndarray) -> np.ndarray | None:
-    """A constant operand multiplied along the channels of the result; None where it is no constant of float32."""
+    """A constant operand multiplied along the channels of the result, float32.
+
+    None where it is no constant of float32, or float32 does not hold the products.
+    """
     made = const_of(op.operands[place])
     if made is None or dtype_of(made.y) != "f32":
         return None
     array = made.array(module.weights).astype(np.float64)
     along = parts[:, np.newaxis] if isinstance(op, MatMul) and op.transpose_b else parts
-    scaled = array * along
+    with np.errstate(over="ignore"):
+        scaled = (array * along).astype(np.float32)
     return scaled if np.isfinite(scaled).all() else None
 
 

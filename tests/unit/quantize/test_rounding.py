@@ -138,6 +138,19 @@ def test_a_sketch_is_the_same_in_any_order_and_from_any_parts() -> None:
     assert Sketch({"y": Window("x")}).rows("y").shape == (0, 1, 0)
 
 
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_a_sample_without_pixels_for_a_convolution_is_left_out(size: int) -> None:
+    window = Window("x", 1, (3, 3), (2, 2), (1, 1), (0, 0, 0, 0))
+    sketch = Sketch({"conv": window, "product": Window("y")})
+    y = np.ones((1, 4), np.float32)
+    small, large = (np.ones((1, 2, n, 5), np.float32) for n in (size, 3))
+    sketch.add({"x": small}, {"x": small, "y": y})
+    assert sketch.rows("conv").shape == (0, 1, 0)
+    sketch.add({"x": large}, {"x": large, "y": y})
+    assert sketch.rows("conv").shape == (16, 1, 18)
+    assert sketch.rows("product").shape == (16, 1, 4)
+
+
 def layers() -> onnx.ModelProto:
     """A convolution, a depthwise one and a product; channels go together."""
     n = Network()

@@ -68,6 +68,37 @@ def test_the_float_model_computes_the_same_bits() -> None:
         assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("op", ["Add", "Relu"])
+def test_a_column_that_is_broadcast_is_divided_behind(op: str) -> None:
+    n = Network()
+    column = n("MatMul", "x", n.weight(16, 1))
+    wide = n("Add", n("Relu", column) if op == "Relu" else column, n.weight(16))
+    y = n("MatMul", wide, n.weight(16, 4))
+    assert smoothed(n, wide, y, [0, -3] * 8, SAMPLES[0]) == "multiplied"
+
+
+@pytest.mark.parametrize(("most", "where"), [(1e38, "folded"), (1e38 * 3, "multiplied")])
+def test_constants_that_float32_does_not_hold_are_not_made(most: float, where: str) -> None:
+    n = Network()
+    large = np.eye(16, dtype=np.float32)
+    large[1, 1] = most
+    wide = n("MatMul", "x", n.constant(large))
+    y = n("MatMul", wide, n.constant(np.full((16, 4), 1e-3, np.float32)))
+    assert smoothed(n, wide, y, [0, -1] * 8, SAMPLES[0] / 100) == where
+
+
+def smoothed(n: Network, name: str, y: str, powers: list[int], x: np.ndarray) -> str:
+    """Where the division is; the results are the same bits."""
+    model = n.model({"x": ("FLOAT", [1, 6, 16])}, {y: ("FLOAT", None)})
+    before, module = cleaned(model), cleaned(model)
+    with module.context, ir.Location.unknown():
+        (where,) = smooth_activations(module, {name: powers}).values()
+        found = interpret(module, [x])[0]
+    with before.context:
+        assert found.tobytes() == interpret(before, [x])[0].tobytes()
+    return where
+
+
 def test_smoothing_takes_noise_from_channels_that_differ() -> None:
     plain = np.concatenate(
         [np.asarray(xcompile.compile(block(), pool=shared_pool())(x)) for x in SAMPLES]
