@@ -166,7 +166,8 @@ def test_what_is_not_finite_stays_in_its_group(name: str, target: Target, value:
 )
 def test_no_accumulator_is_spilled(problem: ConvProblem, target: Target) -> None:
     kernel = CompiledConv(problem, target).kernel
-    assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", kernel.listing)
+    body, _, _ = kernel.listing.partition("kernel_task:")  # which hands arguments on, on the stack
+    assert not re.search(r"%[yz]mm\d+, -?\d*\(%rsp\)", body)
     assert kernel.calls == []
 
 
