@@ -126,7 +126,7 @@ def compiled(**arguments):
 def loaded(model, **arguments):
     """The model as a loaded library."""
     executable = model.executable
-    return type(executable)(executable._entry, executable.manifest, b"", **arguments)
+    return type(executable)(executable.entry, executable.manifest, b"", **arguments)
 
 
 @pytest.mark.parametrize("name", KINDS)
