@@ -9,6 +9,7 @@ milliseconds, and each engine's ratio to the best of the others.
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -62,6 +63,39 @@ def compare(
     return times, dropped
 
 
+def parser_of(description: str | None, names: Sequence[str]) -> argparse.ArgumentParser:
+    """The arguments of benchmarks that compare engines on models of the corpus."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", default=list(names))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument(
+        "--noisy", action="store_true", help="count every round, also on a busy machine"
+    )
+    parser.add_argument("--record", type=Path)
+    return parser
+
+
+def measured(
+    runners: Mapping[str, Runner], rounds: int, *, noisy: bool
+) -> tuple[dict[str, float], int]:
+    """Median milliseconds of each engine, NaN without a quiet round, and how many rounds were dropped."""
+    times, dropped = compare(runners, rounds, quiet=1.0 if noisy else QUIET)
+    medians = {
+        engine: 1e3 * statistics.median(found) if found else math.nan
+        for engine, found in times.items()
+    }
+    return medians, dropped
+
+
+def write_record(path: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows with the machine that they were measured on, where a path is given."""
+    if path is not None:
+        machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "cpu": _cpu_name()}
+        path.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
 def _repeats(run: Runner) -> int:
     """As many runs as take about 0.15 s, at least 2."""
     run()
@@ -82,17 +116,9 @@ def _median(run: Runner, repeats: int) -> float:
 
 def main() -> None:
     """Compare the engines on each model and each number of threads."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", default=list(ENTRIES))
+    parser = parser_of(__doc__, list(ENTRIES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES))
-    parser.add_argument(
-        "--noisy", action="store_true", help="count every round, also on a busy machine"
-    )
-    parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     records: list[dict[str, Any]] = []
     for name in arguments.names:
@@ -104,11 +130,7 @@ def main() -> None:
             )
     for threads in arguments.threads:
         summarize([r for r in records if r["threads"] == threads], threads)
-    if arguments.record:
-        machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "cpu": _cpu_name()}
-        arguments.record.write_text(
-            json.dumps({"machine": machine, "rows": records}, indent=1) + "\n"
-        )
+    write_record(arguments.record, records)
 
 
 def summarize(rows: Sequence[Mapping[str, Any]], threads: int) -> None:
@@ -144,8 +166,8 @@ def _row(
                 raise
             runners.pop(engine, None)
             print(f"  {engine} refuses {name}: {str(error).splitlines()[0]}")
-    times, dropped = compare(runners, rounds, quiet=1.0 if noisy else QUIET)
-    medians = {engine: 1e3 * statistics.median(found) for engine, found in times.items() if found}
+    found, dropped = measured(runners, rounds, noisy=noisy)
+    medians = {engine: ms for engine, ms in found.items() if not math.isnan(ms)}
     others = [ms for engine, ms in medians.items() if engine != "xcompile"]
     ratio = medians["xcompile"] / min(others) if others and "xcompile" in medians else None
     shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items()) or "no quiet round"

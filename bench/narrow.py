@@ -6,18 +6,13 @@ Errors are told by the least cosine of an output of floats with that of float32,
 many rows of the first output have their largest number at the same place.
 """
 
-import argparse
-import json
-import os
-import platform
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench import corpus
 from bench.entries import ENTRIES
-from bench.models import QUIET, compare
+from bench.models import measured, parser_of, write_record
 from bench.peers import onnxruntime_runner, openvino_runner, xcompile_runner
 
 NAMES = ("squeezenet", "resnet50", "minilm")
@@ -59,16 +54,8 @@ def agreement(name: str, precision: str, target: str = "cpu") -> tuple[float, fl
 
 def main() -> None:
     """Compare precisions and engines on each model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", default=list(NAMES))
+    parser = parser_of(__doc__, NAMES)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument(
-        "--noisy", action="store_true", help="count every round, also on a busy machine"
-    )
-    parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name in arguments.names:
@@ -80,17 +67,13 @@ def main() -> None:
             "openvino": openvino_runner(path, feeds, threads),
             "openvino bf16": openvino_runner(path, feeds, threads, "bf16"),
         }
-        quiet = 1.0 if arguments.noisy else QUIET
-        times, dropped = compare(runners, arguments.rounds, quiet=quiet)
-        medians = {engine: 1e3 * float(np.median(found)) for engine, found in times.items()}
+        medians, dropped = measured(runners, arguments.rounds, noisy=arguments.noisy)
         shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items())
         near = {precision: agreement(name, precision) for precision in PRECISIONS}
         told = "  ".join(f"{p} cosine {c:.6f}, top 1 {t:.0%}" for p, (c, t) in near.items())
         print(f"{name} threads {threads}: {shown} ms | {told}", flush=True)
         rows.append({"model": name, "ms": medians, "agreement": near, "dropped": dropped})
-    if arguments.record:
-        machine = {"machine": platform.machine(), "cpus": os.cpu_count()}
-        arguments.record.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    write_record(arguments.record, rows)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,7 @@ DequantizeLinear, uint8 activations, int8 weights for each output channel, range
 beside the peers, with the figure of the float model.
 """
 
-import argparse
-import json
 import os
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ import numpy as np
 
 from bench import corpus
 from bench.entries import ENTRIES
-from bench.models import QUIET, compare
+from bench.models import measured, parser_of, write_record
 from bench.peers import onnxruntime_runner, openvino_runner, xcompile_runner
 
 _PER_CHANNEL = 13
@@ -73,16 +70,8 @@ def quantized(name: str) -> Path:
 
 def main() -> None:
     """Compare the engines on each model."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*", default=list(NAMES))
+    parser = parser_of(__doc__, NAMES)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument(
-        "--noisy", action="store_true", help="count every round, also on a busy machine"
-    )
-    parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name in arguments.names:
@@ -93,16 +82,12 @@ def main() -> None:
             "openvino": openvino_runner(quantized(name), feeds, threads),
             "xcompile float": xcompile_runner(corpus.model(name), feeds, threads),
         }
-        quiet = 1.0 if arguments.noisy else QUIET
-        times, dropped = compare(runners, arguments.rounds, quiet=quiet)
-        medians = {engine: 1e3 * float(np.median(found)) for engine, found in times.items()}
+        medians, dropped = measured(runners, arguments.rounds, noisy=arguments.noisy)
         ratio = medians["xcompile"] / min(medians["onnxruntime"], medians["openvino"])
         shown = "  ".join(f"{engine} {ms:.2f}" for engine, ms in medians.items())
         print(f"{name} threads {threads}: {shown} | ours / best other {ratio:.2f}", flush=True)
         rows.append({"model": name, "ms": medians, "ratio": ratio, "dropped": dropped})
-    if arguments.record:
-        machine = {"machine": platform.machine(), "cpus": os.cpu_count()}
-        arguments.record.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    write_record(arguments.record, rows)
 
 
 if __name__ == "__main__":

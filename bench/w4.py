@@ -21,6 +21,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import xcompile
+from bench.int8_gemm import fastest
 
 
 def model(size: int, block: int, layers: int, rows: int) -> onnx.ModelProto:
@@ -62,20 +63,6 @@ def copying(count: int, threads: int) -> Callable[[], object]:
     return lambda: list(pool.map(np.copyto, target, source))
 
 
-def fastest(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Seconds of the fastest call of each, which take turns for some seconds."""
-    best = dict.fromkeys(calls, float("inf"))
-    for call in calls.values():
-        call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
 def main() -> None:
     """Measure each number of threads."""
     parser = argparse.ArgumentParser(
@@ -104,9 +91,10 @@ def main() -> None:
                 "copy": copying(packed * given.layers, threads),
             },
             given.seconds,
+            time.perf_counter,
         )
-        rates = {name: packed * given.layers / s / 1e9 for name, s in times.items()}
-        ours, theirs = (1e6 * times[name] / given.layers for name in ("xcompile", "onnxruntime"))
+        rates = {name: packed * given.layers / s / 1e3 for name, s in times.items()}
+        ours, theirs = (times[name] / given.layers for name in ("xcompile", "onnxruntime"))
         share = rates["xcompile"] / rates["copy"]
         print(
             f"{threads} threads, {given.rows}x{given.size}x{given.size}, blocks of {given.block}: "
@@ -115,7 +103,7 @@ def main() -> None:
             f"onnxruntime {theirs:.0f} µs",
             flush=True,
         )
-        rows.append({"threads": threads, "packed_bytes": packed, "seconds": times})
+        rows.append({"threads": threads, "packed_bytes": packed, "microseconds": times})
     if given.record:
         given.record.write_text(json.dumps(rows, indent=1) + "\n")
 

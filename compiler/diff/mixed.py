@@ -10,10 +10,9 @@ from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.diff.report import Culprit, Report, Row
 from xcompile.compiler.fallback import Native, compile_mixed
 from xcompile.compiler.model import CompiledModel
+from xcompile.compiler.numerics.samples import DEFAULT_SIZE
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.arrays import Port
-
-_OPEN_SIZE = 3
 
 
 def diff_mixed(
@@ -68,6 +67,6 @@ def _completed(
     random = np.random.default_rng(0)
     for spec in specs:
         if spec.name not in arrays:
-            shape = [_OPEN_SIZE if size is None else size for size in spec.static_dims]
+            shape = [DEFAULT_SIZE if size is None else size for size in spec.static_dims]
             arrays[spec.name] = random.standard_normal(shape).astype(Port("input", spec).dtype)
     return arrays
