@@ -24,7 +24,7 @@ from xcompile.compiler.support.options import (
 )
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.support.precision_map import ALL_FLOAT, FLOAT, PrecisionMap
-from xcompile.compiler.target.registry import check_precision, parse_target
+from xcompile.compiler.target.registry import MIXED, check_precision, parse_target
 from xcompile.compiler.target.target import Target
 from xcompile.runtime.abi import is_prefix
 
@@ -99,7 +99,8 @@ def compile(
             "entropy" or "mse".
         keep_float: globs (or one) of nodes or tensors that stay in float32: rules of `precisions` behind the others.
         accuracy_budget: what an int8 model may lose of the float model's `metric`, in its unit: as few products as that
-            takes stay in floating point. `meet_budget` says how it is found.
+            takes are not of integers, but of 16-bit floats, or of float32 where these lose too much. `meet_budget` says
+            how it is found. The target "cpu-mixed" is "cpu-int8" that needs one.
         metric: a function that is given a model, calls it on held-out data and gives a number; more is better.
         equalize: with `calibrate`: scale channels between convolutions first, so that their ranges are alike; it helps
             models with depthwise convolutions most.
@@ -115,6 +116,7 @@ def compile(
         CompileError: what is wrong, where in the model, and what to do.
     """
     check_callbacks(progress, pool)
+    require_budget(target, accuracy_budget)
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
         options=options, overridable=overridable, precisions=precisions, calibration_table=calibration_table,
@@ -145,7 +147,7 @@ def compile(
             raise CompileError(
                 "XC6010", report.statement(), help="compile for float, or allow a larger loss"
             )
-        request = replace(request, calibration=report.table.to_text())
+        request = replace(request, precisions=request.precisions.with_rules(report.rules))
     check_fallback(fallback)
 
     def compiled(part: "str | PathLike[str] | bytes | onnx.ModelProto") -> CompiledModel:
@@ -188,6 +190,7 @@ def make_request(
     _check_kinds(target, passes, pipeline)
     resolved, default = (target, FLOAT) if isinstance(target, Target) else parse_target(target)
     kept = _listed(keep_float, (str,), "XC6005", "globs of nodes")
+    default = "int8" if default == MIXED else default
     chosen = PrecisionMap(default, _rules(precisions or {})).keeping_float(kept)
     table = _table(calibration_table, chosen)
     given = Options(options)
@@ -248,14 +251,14 @@ def budget_report(
     progress: Progress | None = None,
     pool: "WorkerPool | None" = None,
 ) -> "BudgetReport":
-    """What must stay in floating point for an accuracy; see `compile`.
+    """What must not be of integers for an accuracy, and what it is of then; see `compile`.
 
     Models are measured on this machine, whatever the target: integer results are the same everywhere.
 
     Raises:
         CompileError: XC6005 the arguments are wrong, XC6008 there is no calibration.
     """
-    from xcompile.compiler.calibration.budget import meet_budget
+    from xcompile.compiler.calibration.budget import Rules, meet_budget, narrow_precision
     from xcompile.compiler.calibration.sensitivity import SwitchedModel
     from xcompile.compiler.driver import worker_pool
     from xcompile.compiler.target.host import host_target
@@ -271,13 +274,13 @@ def budget_report(
     with contextlib.ExitStack() as stack:
         workers = pool or stack.enter_context(worker_pool(request.options))
 
-        def build(chosen: CalibrationTable | None) -> CompiledModel:
-            wanted = replace(
-                request,
-                target=target,
-                precisions=ALL_FLOAT if chosen is None else request.precisions,
-                calibration="" if chosen is None else chosen.to_text(),
-            )
+        narrow = narrow_precision(request.target)
+
+        def build(rules: Rules | None) -> CompiledModel:
+            wanted = replace(request, target=target, precisions=ALL_FLOAT, calibration="")
+            if rules is not None:
+                precisions = request.precisions.with_rules(rules)
+                wanted = replace(wanted, precisions=precisions, calibration=request.calibration)
             slot = Slot(model, wanted)
             artifact = slot.get() or _make(model, wanted, slot, None, workers)
             return CompiledModel(artifact, threads=threads)
@@ -292,15 +295,23 @@ def budget_report(
             threads=threads,
             pool=workers,
             overridable=request.overridable,
+            narrow=narrow,
         )
-        return meet_budget(
-            build,
-            lambda samples, told: switched().costs(samples, told),
-            table,
-            metric,
-            budget,
-            progress,
-        )
+        return meet_budget(build, switched, table, metric, budget, progress, narrow=narrow)
+
+
+def require_budget(target: str | Target, budget: float | None) -> None:
+    """Raise where a target asks for the precision that a budget chooses, and there is no budget.
+
+    Raises:
+        CompileError: XC6005.
+    """
+    if budget is None and isinstance(target, str) and target.endswith(f"-{MIXED}"):
+        raise CompileError(
+            "XC6005", f"'{target}' leaves the precision of each node to an accuracy budget, and there is none",
+            help="give accuracy_budget= and metric= (--accuracy-budget, --metric), or name int8 and the exceptions"
+            " (precisions=, --precision)",
+        )  # fmt: skip
 
 
 def looks_for_overflow(request: Request) -> bool:

@@ -1,7 +1,7 @@
-"""What quantizing each product alone does to the outputs: one compiled model with a switch tells it of all of them.
+"""What computing each product alone in fewer bits does to the outputs: one compiled model with a switch tells of all.
 
-Behind each product stand both of its forms, of floats and of integers, and an input of the model says which single one
-is of integers. So a product costs some runs, and not a compile.
+Beside each product stand its forms of 8-bit integers and of 16-bit floats, and an input of the model says which single
+product is in one of them. So a product costs some runs, and not a compile.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 
 from xcompile.compiler.calibration.calibrator import plan_float_model
 from xcompile.compiler.driver import compile_module
+from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
@@ -27,9 +28,12 @@ from xcompile.compiler.support.options import Options
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.compiler.target.target import Target
 from xcompile.dialects.nn.binary import Add, Equal
+from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.ternary import Where
+from xcompile.dialects.nn.unary import Cast
 from xcompile.frontends.onnx.importer import import_onnx
+from xcompile.passes.nn.narrow_floats import NARROW
 from xcompile.passes.nn.quantized_weights import QuantizedWeights
 from xcompile.runtime.executable import Executable
 
@@ -46,11 +50,12 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class ProductCost:
-    """A product, and what quantizing it alone costs.
+    """A product, and what computing it alone in fewer bits costs.
 
     Attributes:
         name: of the tensor that it gives.
-        noise: the power of the outputs' error over that of the outputs, the mean of all outputs in floating point.
+        noise: the power of the outputs' error over that of the outputs, the mean of all outputs in floating point;
+            infinite where an output becomes infinite or NaN.
         operations: multiplications and additions; sizes that are not known count as 1.
     """
 
@@ -60,7 +65,7 @@ class ProductCost:
 
 
 class SwitchedModel:
-    """A float model in which any single product can be made one of integers.
+    """A float model in which any single product can be made one of integers, or of floats of 16 bits.
 
     Args:
         model: as `xcompile.compile` takes it.
@@ -71,6 +76,7 @@ class SwitchedModel:
         threads: to run on.
         pool: worker processes to compile with.
         overridable: as `xcompile.compile` takes them.
+        narrow: the precision of 16 bits, "bf16" or "fp16".
 
     Attributes:
         products: the names of the tensors that products give which may be quantized, in order.
@@ -87,6 +93,7 @@ class SwitchedModel:
         threads: int | None = None,
         pool: "WorkerPool | None" = None,
         overridable: Sequence[str] = (),
+        narrow: str = "fp16",
     ) -> None:
         module = import_onnx(model, overridable=overridable)
         with module.context, ir.Location.unknown():
@@ -102,7 +109,7 @@ class SwitchedModel:
             self._operations = [_operations(product) for product in known]
             writer = QuantizedWeights(module, rounded=table.rounded)
             ranges = [table.tensors[names[p.x]] for p in known]
-            _insert_switches(writer, switch, known, ranges)
+            _insert_switches(writer, switch, known, ranges, NARROW[narrow])
         self._compile = lambda: compile_module(
             module,
             Request(target, pipeline="@finish,@kernels", options=options or Options()),
@@ -110,22 +117,35 @@ class SwitchedModel:
             pool,
         ).load(threads=threads)
         self._executable: Executable | None = None
+        self._signal: tuple[Sequence[Inputs], list[dict[str, np.ndarray]]] | None = None
 
     def costs(
-        self, samples: Sequence[Inputs], told: Callable[[int, int], None] = lambda done, total: None
+        self,
+        samples: Sequence[Inputs],
+        told: Callable[[int, int], None] = lambda done, total: None,
+        products: Sequence[str] | None = None,
+        *,
+        narrow: bool = False,
     ) -> list[ProductCost]:
-        """What quantizing each product alone costs, in the order of `products`.
+        """What computing each product alone in fewer bits costs.
 
         Args:
             samples: inputs of the model by name.
             told: called with how many products are done, and of how many.
+            products: which; all by default, in their order.
+            narrow: in floats of 16 bits, not in 8-bit integers.
         """
-        signal, total = self._outputs(samples, _NONE), len(self.products)
+        places = {name: place for place, name in enumerate(self.products)}
+        wanted = self.products if products is None else products
+        if self._signal is None or self._signal[0] is not samples:
+            self._signal = samples, self._outputs(samples, _NONE)
         costs: list[ProductCost] = []
-        for place, name in enumerate(self.products):
-            noise = output_noise(signal, self._outputs(samples, place))
+        for done, name in enumerate(wanted, start=1):
+            place = places[name]
+            found = self._outputs(samples, place + len(places) * narrow)
+            noise = output_noise(self._signal[1], found)
             costs.append(ProductCost(name, noise, self._operations[place]))
-            told(place + 1, total)
+            told(done, len(wanted))
         return costs
 
     def _outputs(self, samples: Sequence[Inputs], chosen: int) -> list[dict[str, np.ndarray]]:
@@ -141,7 +161,7 @@ def output_noise(
     """The power of the error over that of the outputs: the mean of all outputs in floating point.
 
     Values that are infinite or NaN are no error where both are the same, else an infinite one. An output of another
-    shape than is wanted is all error.
+    shape than is wanted is all error, and so is one of zeros that has become anything else: its ratio is 1.
 
     Args:
         wanted: for each sample, the outputs by name.
@@ -153,7 +173,7 @@ def output_noise(
             continue
         pairs = [(a[name].astype(np.float64), b[name]) for a, b in zip(wanted, found, strict=True)]
         signal, noise = sum(_power(a) for a, _ in pairs), sum(_error(a, b) for a, b in pairs)
-        ratios.append(noise / signal if signal > 0 else noise if noise == inf else 0.0)
+        ratios.append(noise / signal if signal > 0 else noise if noise in (0, inf) else 1.0)
     return float(np.mean(ratios)) if ratios else 0.0
 
 
@@ -188,8 +208,9 @@ def _insert_switches(
     switch: Value,
     products: Sequence[Product],
     ranges: Sequence[Observed],
+    narrow: str,
 ) -> None:
-    """Put the integer form beside each product, and a choice behind both; in the module's context."""
+    """Put the other forms beside each product, and a choice behind them; in the module's context."""
     for place, (product, seen) in enumerate(zip(products, ranges, strict=True)):
         op = product.op
         with ir.InsertionPoint.after(op.operation), op.location:
@@ -201,7 +222,26 @@ def _insert_switches(
                 error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)
                 twin = Add.create(a=twin, b=writer.constant(-error.astype(np.float32))).y
             both = Where.create(condition=chosen.y, a=twin, b=op.y)
-        op.y.replace_all_uses_except(both.y, both.operation)
+            op.y.replace_all_uses_except(both.y, both.operation)
+            other = Equal.create(a=switch, b=writer.constant(np.array(place + len(products))))
+            twin = _in_16_bits(writer, product, narrow)
+            every = Where.create(condition=other.y, a=twin, b=both.y)
+        both.y.replace_all_uses_except(every.y, every.operation)
+
+
+def _in_16_bits(writer: QuantizedWeights, product: Product, dtype: str) -> Value:
+    """The result of a product that `nn-narrow-floats` has made narrow, in float32."""
+    fields = {**product.op.operand_fields(), **product.op.attributes()}
+    for name in ("a", "b") if isinstance(product.op, MatMul) else ("x", "w"):
+        given = const_of(fields[name])
+        if given is None:
+            fields[name] = Cast.create(x=fields[name], to=dtype).y
+        else:
+            with np.errstate(over="ignore"):
+                narrow = given.array(writer.module.weights).astype(DTYPES[dtype])
+            fields[name] = writer.constant(narrow)
+    made = type(product.op).create(**fields)
+    return Cast.create(x=made.y, to="f32").y
 
 
 def _add_switch(module: Module) -> Value:

@@ -90,7 +90,7 @@ def compile_command(
         float | None,
         typer.Option(
             metavar="POINTS",
-            help="What an int8 model may lose of --metric; what costs more stays in float.",
+            help="What an int8 model may lose of --metric; what costs more is in 16 bits, or in float.",
         ),
     ] = None,
     metric: Annotated[
@@ -123,11 +123,14 @@ def compile_command(
     ] = False,
 ) -> None:
     """Compile a model into a shared library."""
+    from xcompile.compiler.api import require_budget
+
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
         verify_numerics, fallback, overridable or (), calibration_table, keep_float or (),
         precision or (),
     )  # fmt: skip
+    require_budget(target, accuracy_budget)
     start = time.perf_counter()
     if calibrate is not None:
         compilation = calibrated(

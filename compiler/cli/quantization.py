@@ -97,7 +97,7 @@ def statement_table(made: "CompiledModel") -> str:
 def within_budget(
     compilation: Compilation, model: Path, budget: float | None, metric: str, page: Path | None
 ) -> Compilation:
-    """The compilation with what must stay in floating point for an accuracy; prints what was found.
+    """The compilation with what must not be of integers for an accuracy; prints what was found.
 
     Args:
         compilation: with a calibration table.
@@ -112,6 +112,7 @@ def within_budget(
     from xcompile.compiler.api import budget_report, make_request
     from xcompile.compiler.calibration.data import function_of
     from xcompile.compiler.quantize.table import write_whole
+    from xcompile.compiler.target.registry import MIXED
 
     file, colon, name = metric.rpartition(":")
     if not colon:
@@ -127,4 +128,8 @@ def within_budget(
         raise CompileError(
             "XC6010", report.statement(), help="compile for float, or allow a larger loss"
         )
-    return replace(compilation, calibration_table=report.table)
+    rules = [f"{glob}={name}" for glob, name in report.rules]
+    target = compilation.target
+    if target.endswith(f"-{MIXED}"):
+        target = f"{target.removesuffix(MIXED)}int8"
+    return replace(compilation, target=target, precision=(*compilation.precision, *rules))

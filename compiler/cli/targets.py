@@ -15,7 +15,7 @@ def targets(
 ) -> None:
     """List the targets, and whether this machine runs their code."""
     from xcompile.compiler.target.host import host_target
-    from xcompile.compiler.target.registry import PRECISIONS, targets
+    from xcompile.compiler.target.registry import MIXED, PRECISIONS, targets
 
     host = host_target()
     rows: list[tuple[str, ...]] = []
@@ -30,7 +30,7 @@ def targets(
         rows.append((*row, " ".join(sorted(target.features))) if features else row)
     header = ("target", "arch", "vectors", "L1d", "L2", "L3", "runs here")
     print(table((*header, "features") if features else header, rows))
-    print(f"\nprecisions: {', '.join(PRECISIONS)} (as in {host.name}-{PRECISIONS[0]})")
+    print(f"\nprecisions: {', '.join((*PRECISIONS, MIXED))} (as in {host.name}-{PRECISIONS[0]})")
 
 
 def _cache_text(size: int) -> str:

@@ -5,7 +5,7 @@ kind, so that the same name gives the same code everywhere. `cpu` is this host, 
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from xcompile.compiler.support.errors import CompileError
@@ -14,6 +14,9 @@ from xcompile.compiler.target.target import Target
 
 PRECISIONS: Final = ("fp32", "int8", "dynamic", "w8", "w4", "fp16", "bf16")
 """The precisions there are; the first is the default. `compiler/pipelines.py` has the passes of the others."""
+
+MIXED: Final = "mixed"
+"""In the name of a target: 8-bit integers, but what an accuracy budget chooses otherwise."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -76,7 +79,7 @@ def parse_target(text: str) -> tuple[Target, str]:
     """Reads `DEVICE[-ISA][-PRECISION]`, such as "cpu", "x86-avx2" or "arm-dotprod-fp32".
 
     Returns:
-        The target and the precision, "fp32" when the text names none.
+        The target and the precision, "fp32" when the text names none; one of `PRECISIONS`, or "mixed".
 
     Raises:
         CompileError: XC6001 for an unknown target, XC6002 for an unknown precision; the help names close matches.
@@ -86,24 +89,25 @@ def parse_target(text: str) -> tuple[Target, str]:
         return known[text], PRECISIONS[0]
     name, _, precision = text.rpartition("-")
     if name in known:
-        check_precision(precision, f"target '{text}'")
+        check_precision(precision, f"target '{text}'", (*PRECISIONS, MIXED))
         return known[name], precision
-    name = name if precision in PRECISIONS else text
+    name = name if precision in (*PRECISIONS, MIXED) else text
     raise CompileError("XC6001", f"no target '{name}'", help=_suggestion(name, known))
 
 
-def check_precision(name: str, where: str) -> None:
+def check_precision(name: str, where: str, known: Sequence[str] = PRECISIONS) -> None:
     """Raise unless there is a precision of this name.
 
     Args:
         name: of the precision.
         where: what named it, for the error.
+        known: those that it may be.
 
     Raises:
         CompileError: XC6002.
     """
-    if name not in PRECISIONS:
-        help = _suggestion(str(name), PRECISIONS)
+    if name not in known:
+        help = _suggestion(str(name), known)
         raise CompileError("XC6002", f"no precision '{name}' (in {where})", help=help)
 
 

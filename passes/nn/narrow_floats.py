@@ -66,7 +66,8 @@ class NarrowFloats(Pass):
         precisions = context.precisions.asking(self.to, *NARROW)
         stats = RewriteStats()
         with module.context, ir.Location.unknown():
-            names = tensor_names(module)
+            # the names that the model's tensors had before quantization stood between them
+            names = tensor_names(module, unnamed=("nn.quantize", "nn.dequantize"))
             for precision in NARROW:
                 if precision in precisions.used():
                     _Narrowing(module, precision, precisions, names, stats).run()

@@ -99,3 +99,10 @@ def test_an_output_of_another_shape_is_all_noise() -> None:
     a, b = np.array([3.0, 4.0], np.float32), np.array([3.0], np.float32)
     assert output_noise([{"y": a}], [{"y": b}]) == 1
     assert output_noise([{"y": a}, {"y": a}], [{"y": a}, {"y": b}]) == 0.5
+
+
+def test_an_output_of_zeros_that_has_become_something_else_is_all_noise() -> None:
+    zeros, ones = np.zeros(2, np.float32), np.float32([1e-6, 3.0])
+    assert output_noise([{"y": zeros}], [{"y": zeros}]) == 0
+    assert output_noise([{"y": zeros}], [{"y": ones}]) == 1
+    assert output_noise([{"y": zeros, "z": ones}], [{"y": ones, "z": ones}]) == 0.5

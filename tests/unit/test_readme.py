@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DEBUGGING = ROOT / "docs" / "debugging.md"
 MIGRATING = ROOT / "docs" / "migrating_from_onnxruntime.md"
-PAGES = (README, ROOT / "docs" / "python_api.md", DEBUGGING, MIGRATING)
+QUANTIZATION = ROOT / "docs" / "quantization.md"
+PAGES = (README, ROOT / "docs" / "python_api.md", DEBUGGING, MIGRATING, QUANTIZATION)
 
 
 def blocks(language: str, page: Path = README) -> list[str]:
@@ -49,8 +50,9 @@ def test_the_python_blocks_run_one_after_the_other(folder: Path, page: Path) -> 
 
 def test_the_commands_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert (len(commands()), len(commands(DEBUGGING))) == (9, 6)
-    for line in (*commands(), *commands(DEBUGGING)):
+    pages = (README, DEBUGGING, QUANTIZATION)
+    assert [len(commands(page)) for page in pages] == [9, 6, 6]
+    for line in (line for page in pages for line in commands(page)):
         assert execute(shlex.split(line)[1:]) == 0, line
     assert (folder / "results" / "scores.npy").exists()
 

@@ -10,7 +10,7 @@ import pytest
 
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.host import detect, host_target, usable_cores
-from xcompile.compiler.target.registry import PRECISIONS, parse_target, targets
+from xcompile.compiler.target.registry import MIXED, PRECISIONS, parse_target, targets
 from xcompile.compiler.target.target import Target
 
 NAMES = ("cpu", "x86-avx2", "x86-avx512", "x86-vnni", "arm-neon", "arm-dotprod", "arm-i8mm")
@@ -103,7 +103,7 @@ def test_a_target_text_names_target_and_precision(text: str, name: str) -> None:
         ),
         (
             "cpu-",
-            f"XC6002 no precision '' (in target 'cpu-') (help: there are {', '.join(PRECISIONS)})",
+            f"XC6002 no precision '' (in target 'cpu-') (help: there are {', '.join((*PRECISIONS, MIXED))})",
         ),
     ],
 )
