@@ -8,6 +8,7 @@ import numpy as np
 from xcompile.compiler.calibration.sketch import Sketch, Window
 from xcompile.compiler.quantize.plan import Product, QuantizationPlan
 from xcompile.compiler.quantize.rounding import adaptive_flips, packed_flips
+from xcompile.compiler.quantize.sharing import shared_ranges
 from xcompile.compiler.quantize.table import Observed
 from xcompile.compiler.quantize.weights import quantize_weights
 from xcompile.compiler.support.errors import CompileError
@@ -41,6 +42,7 @@ class Rounding:
         products = [p for p in plan.products if not isinstance(p.op, ConvTranspose)]
         self._weights = {product.name: product.weights for product in products}
         self._inputs = {product.name: names[product.x] for product in products}
+        self._ties = plan.ties
         self.sketch = Sketch({p.name: _window(p, names[p.x]) for p in products})
 
     def rounded(self, tensors: Mapping[str, Observed]) -> dict[str, str]:
@@ -50,6 +52,7 @@ class Rounding:
             tensors: the ranges of the products' inputs, whose numbers are clipped and rounded as they will be.
         """
         found: dict[str, str] = {}
+        tensors = shared_ranges(self._ties, tensors)
         for name, weights in self._weights.items():
             rows = _quantized(self.sketch.rows(name), tensors[self._inputs[name]])
             integers, scales = quantize_weights(weights)

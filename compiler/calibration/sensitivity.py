@@ -20,6 +20,7 @@ from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import Product, plan_quantization
+from xcompile.compiler.quantize.sharing import shared_ranges
 from xcompile.compiler.quantize.smooth import smooth_activations
 from xcompile.compiler.quantize.table import CalibrationTable, Observed
 from xcompile.compiler.quantize.weights import mean_error
@@ -104,11 +105,12 @@ class SwitchedModel:
             switch = _add_switch(module)
             found = plan_quantization(module, precisions)
             names = {value: name for name, value in found.tensors.items()}
-            known = [p for p in found.products if names[p.x] in table.tensors]
+            tensors = shared_ranges(found.ties, table.tensors)
+            known = [p for p in found.products if names[p.x] in tensors]
             self.products = [product.name for product in known]
             self._operations = [_operations(product) for product in known]
             writer = QuantizedWeights(module, rounded=table.rounded)
-            ranges = [table.tensors[names[p.x]] for p in known]
+            ranges = [tensors[names[p.x]] for p in known]
             _insert_switches(writer, switch, known, ranges, NARROW[narrow])
         self._compile = lambda: compile_module(
             module,

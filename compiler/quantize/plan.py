@@ -13,6 +13,7 @@ import numpy as np
 
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.rewrite import maker
 from xcompile.compiler.quantize.names import op_names, tensor_names
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.dialects.nn.base import dtype_of, rank_of
@@ -23,6 +24,8 @@ from xcompile.dialects.nn.kinds import MOVEMENT
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.pool import AveragePool
 from xcompile.dialects.nn.reduce import ReduceMean
+from xcompile.dialects.nn.resize import Resize
+from xcompile.dialects.nn.slicing import Concat
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """So many products of 8-bit numbers are summed in int32 without overflow, whatever the numbers."""
@@ -71,12 +74,14 @@ class QuantizationPlan:
         tensors: the values that get 8 bits, by name.
         channel_axes: of the tensors that are inputs of products.
         floats: why each other product stays in floating point.
+        ties: pairs of tensors with 8 bits, of which the second consists of numbers of the first, and of others.
     """
 
     products: list[Product] = field(default_factory=list[Product])
     tensors: dict[str, Value] = field(default_factory=dict[str, Value])
     channel_axes: dict[str, int] = field(default_factory=dict[str, int])
     floats: dict[Op, str] = field(default_factory=dict[Op, str])
+    ties: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 def plan_quantization(module: Module, precisions: PrecisionMap = INT8) -> QuantizationPlan:
@@ -113,6 +118,9 @@ class _Planner:
             self._visit_join(op)
         chosen = sorted(self._chosen, key=lambda v: (self._order.get(v, -1), self._names[v]))
         self._plan.tensors = {self._names[v]: v for v in chosen}
+        self._plan.ties = [
+            (self._names[source], self._names[v]) for v in chosen for source in self._sources(v)
+        ]
         return self._plan
 
     def _visit_product(self, op: Conv | MatMul | ConvTranspose) -> None:
@@ -124,6 +132,22 @@ class _Planner:
         self._chosen.add(made.x)
         self._plan.channel_axes[self._names[made.x]] = made.channel_axis
         self._whole.update(dict.fromkeys(op.results, True))
+
+    def _sources(self, value: Value) -> list[Value]:
+        """The tensors with 8 bits that a value is made of without arithmetic, in order."""
+        found: list[Value] = []
+        waiting = [value]
+        while waiting:
+            current = waiting.pop(0)
+            if current != value and current in self._chosen:
+                found.append(current)
+                continue
+            op = maker(current)
+            if isinstance(op, Concat):
+                waiting += op.xs
+            elif op is not None and _moves(op):
+                waiting.append(op.operands[0])
+        return list(dict.fromkeys(found))
 
     def _kept(self, op: Op) -> str | None:
         names = op_names(op, self._names)
@@ -188,6 +212,12 @@ class _Planner:
         stored = [v for v in joined if v not in self._chosen]
         if isinstance(op, Binary) and len(stored) > 1 and self._kept(op) is None:
             self._chosen.add(min(stored, key=self._order.__getitem__))
+
+
+def _moves(op: Op) -> bool:
+    """Whether an op's result consists of numbers of its first operand."""
+    nearest = isinstance(op, Resize) and op.mode == "nearest"
+    return nearest or op.NAME in _MOVES or op.NAME == "nn.split"
 
 
 def _drops_windows(op: ConvTranspose, kernel: Sequence[int]) -> bool:

@@ -1,6 +1,6 @@
 """nn-insert-quantization: a float model gets quantize and dequantize pairs where a calibration table has ranges."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from xcompile.compiler.quantize.plan import (
     has_quantization,
     plan_quantization,
 )
+from xcompile.compiler.quantize.sharing import shared_ranges
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.quantize.weights import mean_error
 from xcompile.compiler.support.errors import CompileError
@@ -36,10 +37,12 @@ _QUANTIZED = "Quantized"
 class InsertQuantization(Pass):
     """Quantize convolutions and matrix products with their inputs, as a calibration table says.
 
-    Tensors get 8 bits, unsigned, with one scale and zero point each, and one pair of ops for all their users. Constant
-    weights get a signed scale for each output channel; a bias becomes int32 where it fits, and makes up for the mean
-    error of the weights. A model that has quantization of its own stays as it is. Options: `table` is the path of a
-    table, by default that of the compile; `refine` fits scales of weights by least squares; `correct` corrects biases.
+    Tensors get 8 bits, unsigned, with one scale and zero point each, and one pair of ops for all their users. What
+    moves and concatenations make of tensors has their scale where ranges are alike (`compiler/quantize/sharing.py`).
+    Constant weights get a signed scale for each output channel; a bias becomes int32 where it fits, and makes up for
+    the mean error of the weights. A model that has quantization of its own stays as it is. Options: `table` is the path
+    of a table, by default that of the compile; `refine` fits scales of weights by least squares; `correct` corrects
+    biases.
     """
 
     NAME: ClassVar[str] = "nn-insert-quantization"
@@ -58,6 +61,7 @@ class InsertQuantization(Pass):
                 equalize_channels(module)
             precisions = context.precisions.asking(INT8.default).keeping_float(table.keep_float)
             plan = plan_quantization(module, precisions)
+            table = replace(table, tensors=shared_ranges(plan.ties, table.tensors))
             stats = _Insertion(module, plan, table, refine=self.refine, correct=self.correct).run()
         context.record(self.NAME, stats)
 

@@ -9,6 +9,7 @@ from tests.e2e.compiled_node import shared_pool
 from tests.e2e.networks import Network as Floats
 from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.codegen.program.program import Launch
+from xcompile.compiler.model import CompiledModel
 from xcompile.compiler.support.dims import symbol
 
 RANDOM = np.random.default_rng(5)
@@ -118,19 +119,41 @@ def test_dynamic_quantization_ends_in_one_product():
     assert last.lengths[-1] == 40 * 48 * 4
 
 
-def test_a_model_quantized_after_training_keeps_one_scale_through_relus_pools_and_concatenations():
+@pytest.mark.parametrize("seed", [0, 2, 3, 5])
+def test_a_model_quantized_after_training_keeps_one_scale_through_relus_pools_and_concatenations(
+    seed: int,
+) -> None:
     """No kernel requantizes: each is a product or moves bytes, and nothing between products is of floats."""
+    made = joined_branches(seed, gain=1.0)
+    assert families(made) == [*CONVOLUTIONS, CONV, "map"]
+    assert largest_in_the_arena(made) <= 16 * 12 * 12
+
+
+def test_an_operand_of_a_much_smaller_range_is_requantized_into_its_place() -> None:
+    """A shared scale would take more than two of the eight bits that the other readers of the operand have."""
+    made = joined_branches(0, gain=40.0)
+    assert families(made) == [*CONVOLUTIONS, "map", CONV, "map"]
+    assert largest_in_the_arena(made) <= 16 * 12 * 12
+
+
+CONV = "integer-conv"
+CONVOLUTIONS = ["map", CONV, "pool", CONV, CONV]
+"""The first kernels of `joined_branches`; the map quantizes the input."""
+
+
+def joined_branches(seed: int, gain: float) -> CompiledModel:
+    """A pool that a convolution, a sum and a concatenation read; the sum is `gain` times as large as it would be."""
     n = Floats()
     stem = n("Relu", n("Conv", "x", n.weight(16, 16, 3, 3), n.weight(16), pads=[1] * 4))
     pooled = n("MaxPool", stem, kernel_shape=[2, 2], strides=[2, 2])
     branch = n("Relu", n("Conv", pooled, n.weight(16, 16, 1, 1), n.weight(16)))
-    joined = n("Relu", n("Add", n("Conv", branch, n.weight(16, 16, 1, 1), n.weight(16)), pooled))
-    both = n("Concat", joined, pooled, axis=1)
+    wide = n("Conv", branch, n.weight(16, 16, 1, 1, scale=0.2 * gain), n.weight(16))
+    both = n("Concat", n("Relu", n("Add", wide, pooled)), pooled, axis=1)
     y = n("Conv", both, n.weight(16, 32, 1, 1), n.weight(16))
     model = n.model({"x": ("FLOAT", [1, 16, 12, 12])}, {y: ("FLOAT", None)})
-    samples = np.random.default_rng(5).standard_normal((4, 1, 16, 12, 12)).astype(np.float32)
-    made = compile_model(model, "x86-avx2-int8", calibrate=list(samples), pool=shared_pool())
-    families = [made.artifact.kernels[launch.symbol].family for launch in launches(made)]
-    conv = "integer-conv"  # the maps quantize the input, and bring the output into its layout
-    assert families == ["map", conv, "pool", conv, conv, conv, "map"]
-    assert largest_in_the_arena(made) <= 16 * 12 * 12
+    samples = np.random.default_rng(seed).standard_normal((4, 1, 16, 12, 12)).astype(np.float32)
+    return compile_model(model, "x86-avx2-int8", calibrate=list(samples), pool=shared_pool())
+
+
+def families(model: CompiledModel) -> list[str]:
+    return [model.artifact.kernels[launch.symbol].family for launch in launches(model)]

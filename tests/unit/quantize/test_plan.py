@@ -168,3 +168,17 @@ def test_a_model_with_quantization_of_its_own_is_told() -> None:
     model = n.model({"x": ("UINT8", [2, 3])}, {y: ("FLOAT", [2, 3])})
     assert has_quantization(cleaned(model))
     assert not has_quantization(cleaned(residual_network()))
+
+
+def test_tensors_are_tied_that_pools_movements_and_concatenations_make_of_others() -> None:
+    n = Network()
+    stem = n("Relu", n("Conv", "x", n.weight(8, 4, 1, 1)))
+    pooled = n("MaxPool", stem, kernel_shape=[2, 2], strides=[2, 2])
+    deep = n("Conv", pooled, n.weight(8, 8, 1, 1))
+    turned = n("Transpose", pooled, perm=[0, 1, 3, 2])
+    both = n("Concat", n("Relu", deep), turned, axis=1)
+    sums = n("Conv", stem, n.weight(8, 8, 1, 1))
+    y = n("Conv", both, n.weight(4, 16, 1, 1))
+    model = n.model({"x": ("FLOAT", [1, 4, 8, 8])}, dict.fromkeys((y, sums), ("FLOAT", None)))
+    found = plan(model)
+    assert found.ties == [(stem, pooled), (pooled, both)]
