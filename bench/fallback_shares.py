@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import xcompile
 from bench import corpus
 from bench.entries import ENTRIES
-from xcompile.compiler.profile import Row, measure
+from xcompile.compiler.profile import measure
+from xcompile.compiler.profile_report import Row
 
 REPEATS = 9
 MOST_NAMED = 3

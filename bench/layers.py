@@ -18,7 +18,8 @@ from bench import corpus
 from bench.entries import ENTRIES
 from bench.kernel_cases.winograd import multiply_add_peak
 from xcompile.compiler.peak import Peak, measure_peak
-from xcompile.compiler.profile import Row, measure
+from xcompile.compiler.profile import measure
+from xcompile.compiler.profile_report import Row
 from xcompile.compiler.target.host import host_target
 
 

@@ -165,7 +165,15 @@ class MixedModel(CompiledModel):
             if known[name] is not array:
                 Port("output", _spec_of(name, known[name])).writable(array, known[name].shape)
                 np.copyto(array, known[name])
-        return {name: wanted.get(name, known[name]) for name in names}
+        kept = {*self._constants, *self._ports}  # arrays of the model or of the caller
+        return {
+            name: wanted[name]
+            if name in wanted
+            else known[name].copy()
+            if name in kept
+            else known[name]
+            for name in names
+        }
 
     def tensors(
         self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Mapping[str, Any] | None = None

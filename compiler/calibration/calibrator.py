@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xcompile.compiler.calibration.float_model import expose, plan_float_model
 from xcompile.compiler.calibration.rounding import Rounding, check_rounding
 from xcompile.compiler.driver import compile_module
 from xcompile.compiler.ir.mlir import ir
-from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Value
-from xcompile.compiler.ir.passes import PassContext
-from xcompile.compiler.ir.pipeline import parse_pipeline
-from xcompile.compiler.ir.runner import run_pipeline
-from xcompile.compiler.pipelines import PIPELINES
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.histogram import ChannelPeaks, ChannelSums, Histogram
 from xcompile.compiler.quantize.names import digest_of
 from xcompile.compiler.quantize.observers import observer_of
-from xcompile.compiler.quantize.plan import (
-    QuantizationPlan,
-    has_quantization,
-    plan_quantization,
-)
+from xcompile.compiler.quantize.plan import plan_quantization
 from xcompile.compiler.quantize.smooth import (
     Exponents,
     smooth_activations,
@@ -39,7 +30,6 @@ from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import THREADS, Options
 from xcompile.compiler.target.host import host_target
-from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
 from xcompile.runtime.abi import TensorSpec
 
@@ -378,32 +368,3 @@ class Calibrator:
             return
         for i in range(sizes.pop()):
             yield {name: array[i : i + 1] for name, array in inputs.items()}
-
-
-def plan_float_model(module: Module) -> QuantizationPlan:
-    """Clean an imported model up and decide what of it is quantized; in the module's context.
-
-    Raises:
-        CompileError: XC6009, the model says itself what is quantized.
-    """
-    refine_types(module, module.input_shapes())
-    run_pipeline(module, parse_pipeline("@clean", PIPELINES), PassContext(host_target()))
-    if has_quantization(module):
-        raise CompileError(
-            "XC6009", f"the model '{module.name}' says itself what is quantized",
-            help="compile it without calibration",
-        )  # fmt: skip
-    return plan_quantization(module)
-
-
-def expose(module: Module, values: Mapping[str, Value]) -> None:
-    """Make these values the results of `@main`, under their names; in the module's context."""
-    terminator = list(module.main.regions[0].blocks[0].operations)[-1].operation
-    with ir.InsertionPoint(terminator):
-        ir.Operation.create("func.return", operands=list(values.values()))
-    terminator.erase()
-    arguments = module.main.type.inputs
-    kind = ir.FunctionType.get(arguments, [value.type for value in values.values()])
-    module.main.attributes["function_type"] = ir.TypeAttr.get(kind)
-    names = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in values])
-    module.module.operation.attributes["xc.outputs"] = names

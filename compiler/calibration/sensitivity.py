@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xcompile.compiler.calibration.calibrator import plan_float_model
+from xcompile.compiler.calibration.float_model import plan_float_model
 from xcompile.compiler.driver import compile_module
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.mlir import ir

@@ -10,7 +10,7 @@ from xcompile.compiler.api import compile as compile_model
 from xcompile.compiler.diff.report import Culprit, Report, Row
 from xcompile.compiler.fallback import Native, compile_mixed
 from xcompile.compiler.model import CompiledModel
-from xcompile.compiler.numerics.samples import DEFAULT_SIZE
+from xcompile.compiler.numerics.samples import DEFAULT_SIZE, sample
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.arrays import Port
 
@@ -61,12 +61,14 @@ def diff_mixed(
 def _completed(
     specs: Sequence[TensorSpec], given: Mapping[str, Any] | Sequence[Any]
 ) -> dict[str, Any]:
-    """The inputs by name, those that are missing random; open sizes are 3."""
+    """The inputs by name, those that are missing random (`sample`); open sizes are 3."""
     names = [spec.name for spec in specs]
     arrays = dict(given if isinstance(given, Mapping) else zip(names, given, strict=False))
     random = np.random.default_rng(0)
     for spec in specs:
         if spec.name not in arrays:
             shape = [DEFAULT_SIZE if size is None else size for size in spec.static_dims]
-            arrays[spec.name] = random.standard_normal(shape).astype(Port("input", spec).dtype)
+            floating = "float" in spec.dtype
+            dtype = Port("input", spec).dtype
+            arrays[spec.name] = sample(random, shape, dtype, floating=floating)
     return arrays

@@ -1,6 +1,7 @@
 """Arguments to run a model on when nobody gives any."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +43,23 @@ def sample_inputs(
             arrays.append(module.defaults[name])
             continue
         dtype = dtype_of(argument)
-        numbers = random.standard_normal(shape) if is_float(dtype) else random.integers(0, 2, shape)
-        arrays.append(np.asarray(numbers).astype(DTYPES[dtype]))
+        arrays.append(sample(random, shape, DTYPES[dtype], floating=is_float(dtype)))
     return arrays
+
+
+def sample(
+    random: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], *, floating: bool
+) -> np.ndarray:
+    """An argument: standard normal numbers where it is of floats, else 0 and 1, which most axes have as indices.
+
+    Args:
+        random: where the numbers come from.
+        shape: of the argument.
+        dtype: its elements.
+        floating: whether these are floats; numpy does not know those of 16 and 8 bits as such.
+    """
+    numbers = random.standard_normal(shape) if floating else random.integers(0, 2, shape)
+    return np.asarray(numbers).astype(dtype)
 
 
 def larger_samples(module: Module) -> Iterator[list[np.ndarray]]:

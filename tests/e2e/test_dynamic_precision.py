@@ -122,6 +122,16 @@ def test_a_product_of_a_product_is_quantized_too(model: onnx.ModelProto) -> None
     assert np.linalg.norm(error) < 0.03 * np.linalg.norm(want)
 
 
+@pytest.mark.parametrize("most", [3e38, 1e30])
+def test_a_range_longer_than_the_greatest_float_is_quantized(most: float) -> None:
+    """Both ends of it are floats, and so is their difference by 255 steps, but not their difference."""
+    weight = np.eye(8, dtype=np.float32) / 2
+    model = chain(helper.make_node("MatMul", ["x", "w"], ["y"]), w=weight)
+    x = np.float32(np.linspace(-most, most, 16)).reshape(2, 8)
+    found = compiled(model, "cpu-dynamic").run([x])["y"]
+    np.testing.assert_allclose(found, x / 2, rtol=0, atol=most / 255)
+
+
 def test_transposed_convolutions_stay_in_float() -> None:
     weights = {"w1": f32(4, 3, 3, 3), "w2": f32(4, 2, 3, 3)}
     nodes = [

@@ -65,6 +65,27 @@ def test_one_model_with_two_regions_takes_every_batch_size(mixed, count: int) ->
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_results_are_the_callers_own_arrays() -> None:
+    """Outputs that nothing computes too: what a caller does to them changes neither the model nor the input."""
+    pytest.importorskip("onnxruntime")
+    made = xcompile.compile(
+        model(
+            [unknown("x", "y")],
+            {"x": ["N", 8]},
+            ["y", "one", "x"],
+            {"one": np.ones(3, np.float32)},
+            domains=MICROSOFT,
+        ),
+        fallback="onnxruntime",
+    )
+    x = rows(2)
+    kept = x.copy()
+    for array in made.run([x]).values():
+        array += 1
+    np.testing.assert_array_equal(x, kept)
+    np.testing.assert_array_equal(made.run([x])["one"], np.ones(3))
+
+
 def test_the_report_names_the_nodes_of_each_part(mixed) -> None:
     assert mixed.left == ("apart", "again")
     assert mixed.report().splitlines() == [
@@ -299,3 +320,13 @@ def test_commands_take_a_fallback(saved, capsys, command, says) -> None:
     name, *more = command
     assert execute([name, saved, *INPUT, *more]) == 0
     assert says in capsys.readouterr().out
+
+
+def test_diff_gives_indices_that_a_model_takes() -> None:
+    """Integers of 0 and 1: others are no rows of this table."""
+    pytest.importorskip("onnxruntime")
+    nodes = [NODE("Gather", ["table", "places"], ["rows"], "look up"), unknown("rows", "y")]
+    constants = {"table": np.eye(2, 8, dtype=np.float32)}
+    integers = {"places": onnx.TensorProto.INT64}
+    made = model(nodes, {"places": [200]}, ["y"], constants, domains=MICROSOFT, dtypes=integers)
+    assert xcompile.diff(made, fallback="onnxruntime").good

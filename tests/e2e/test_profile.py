@@ -17,7 +17,8 @@ from xcompile.compiler.cli.main import execute
 from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.driver import worker_pool
 from xcompile.compiler.peak import Peak
-from xcompile.compiler.profile import Profile, Row, Span, _Run, measure, profile_library
+from xcompile.compiler.profile import _Run, measure, profile_library
+from xcompile.compiler.profile_report import Profile, Row, Span
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import Options
 from xcompile.runtime import native_library

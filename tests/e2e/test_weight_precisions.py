@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import xcompile
+from tests.e2e.networks import Network
 from tests.e2e.test_quantized_digits import MODEL, accuracy, compiled, digits
 from xcompile.compiler.precisions import share
 
@@ -44,6 +45,24 @@ def test_a_node_may_be_kept_or_chosen() -> None:
     chosen = compiled(MODEL, "cpu", precisions={"dense": "w8"}).precisions()
     assert [row.arithmetic for row in chosen] == ["float32", "float32", "w8"]
     assert chosen[0].why == ""
+
+
+@pytest.mark.parametrize("precision", ["w8", "w4"])
+@pytest.mark.parametrize("target", ["x86-avx2", "x86-avx512"])
+def test_a_row_has_one_order_of_sums_in_up_to_4_rows_and_another_in_more(
+    target: str, precision: str
+) -> None:
+    """Few rows multiply packed weights in registers, more unpack them for a float32 contraction."""
+    n = Network()
+    y = n("MatMul", "x", n.weight(200, 48))
+    model = n.model({"x": ("FLOAT", ["rows", 200])}, {y: ("FLOAT", ["rows", 48])})
+    made = compiled(model, f"{target}-{precision}")
+    x = np.random.default_rng(0).standard_normal((33, 200)).astype(np.float32)
+    first = {rows: made.run([x[:rows]])[y][0] for rows in (1, 2, 3, 4, 5, 8, 33)}
+    assert len({first[rows].tobytes() for rows in (1, 2, 3, 4)}) == 1
+    assert len({first[rows].tobytes() for rows in (5, 8, 33)}) == 1
+    few_roundings = 2**-20 * np.abs(first[1]).max()
+    np.testing.assert_allclose(first[1], first[5], rtol=0, atol=few_roundings)
 
 
 @pytest.mark.full
