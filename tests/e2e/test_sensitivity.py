@@ -47,6 +47,22 @@ def test_noise_is_that_of_models_with_one_integer_product(calibrator: Calibrator
         assert cost.noise == pytest.approx((error**2).sum() / (plain**2).sum(), rel=0.3)
 
 
+@pytest.mark.parametrize("narrow", ["fp16", "bf16"])
+def test_noise_in_16_bits_is_that_of_models_with_one_narrow_product(
+    narrow: str, calibrator: Calibrator
+) -> None:
+    table = calibrator.table("min-max")
+    switched = SwitchedModel(MODEL, table, INT8, host_target(), pool=shared_pool(), narrow=narrow)
+    costs = switched.costs([{"images": IMAGES}], products=["scores#1", "c2"], narrow=True)
+    assert [cost.name for cost in costs] == ["scores#1", "c2"]
+    plain = np.asarray(compiled("cpu")(IMAGES))
+    for cost in costs:
+        alone = compiled("cpu", precisions={cost.name: narrow})
+        assert [row.arithmetic for row in alone.precisions()].count("float32") == 2
+        error = np.asarray(alone(IMAGES)) - plain
+        assert cost.noise == pytest.approx((error**2).sum() / (plain**2).sum(), rel=0.3)
+
+
 def test_a_product_that_is_ruined_is_the_most_sensitive(calibrator: Calibrator) -> None:
     text = calibrator.table("min-max").to_text()
     table = xcompile.CalibrationTable.from_text(text)
