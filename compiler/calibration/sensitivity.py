@@ -35,7 +35,7 @@ from xcompile.dialects.nn.ternary import Where
 from xcompile.dialects.nn.unary import Cast
 from xcompile.frontends.onnx.importer import import_onnx
 from xcompile.passes.nn.narrow_floats import NARROW
-from xcompile.passes.nn.quantized_weights import QuantizedWeights
+from xcompile.passes.nn.quantized_weights import QuantizedWeights, correctable_addend
 from xcompile.runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _insert_switches(
             chosen = Equal.create(a=switch, b=writer.constant(np.array(place)))
             _, x = writer.tensor(op.a if isinstance(op, MatMul) else op.x, seen)
             twin = writer.product(product, seen, integers, scales, x.y).y
-            if isinstance(op, MatMul) and len(seen.means) == product.weights.shape[1]:
+            if isinstance(op, MatMul) and correctable_addend(op, product, seen):
                 error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)
                 twin = Add.create(a=twin, b=writer.constant(-error.astype(np.float32))).y
             both = Where.create(condition=chosen.y, a=twin, b=op.y)

@@ -9,9 +9,9 @@ import numpy as np
 from xcompile.compiler.ir.location import describe
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Op, Value, view
+from xcompile.compiler.ir.op import Op, Value
 from xcompile.compiler.ir.passes import Pass, PassContext
-from xcompile.compiler.ir.rewrite import RewriteStats, users
+from xcompile.compiler.ir.rewrite import RewriteStats
 from xcompile.compiler.quantize.equalize import equalize_channels
 from xcompile.compiler.quantize.plan import (
     INT8,
@@ -25,10 +25,8 @@ from xcompile.compiler.quantize.sharing import shared_ranges
 from xcompile.compiler.quantize.table import CalibrationTable
 from xcompile.compiler.quantize.weights import mean_error
 from xcompile.compiler.support.errors import CompileError
-from xcompile.dialects.nn.binary import Add
-from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.matmul import MatMul
-from xcompile.passes.nn.quantized_weights import QuantizedWeights
+from xcompile.passes.nn.quantized_weights import QuantizedWeights, correctable_addend
 
 _QUANTIZED = "Quantized"
 
@@ -168,14 +166,10 @@ class _Insertion:
     ) -> None:
         """Take the mean error of the weights from the constant that is added behind a matrix product."""
         seen = self._table.tensors[self._names[product.x]]
-        readers = users(matmul.y)
-        add = view(readers[0]) if len(readers) == 1 else None
-        if not isinstance(add, Add) or len(seen.means) != product.weights.shape[1]:
+        found = correctable_addend(matmul, product, seen)
+        if found is None:
             return
-        place = 1 if add.a == matmul.y else 0
-        given = const_of(add.operands[place])
-        if given is None or given.dims != (product.weights.shape[0],):
-            return
+        add, place, given = found
         error = mean_error(product.weights, integers, scales, np.array(seen.means), 1)
         bias = given.array(self._module.weights) - error
         if np.isfinite(bias).all():

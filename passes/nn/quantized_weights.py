@@ -8,16 +8,37 @@ import numpy as np
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
-from xcompile.compiler.ir.op import Value
+from xcompile.compiler.ir.op import Value, view
+from xcompile.compiler.ir.rewrite import users
 from xcompile.compiler.quantize.plan import Product
 from xcompile.compiler.quantize.rounding import other_side, unpacked_flips
 from xcompile.compiler.quantize.table import Observed
 from xcompile.compiler.quantize.weights import integer_bias, mean_error, quantize_weights
 from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.nn.binary import Add
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.quantize import Dequantize, Quantize
+
+
+def correctable_addend(
+    matmul: MatMul, product: Product, seen: Observed
+) -> tuple[Add, int, Const] | None:
+    """What can make up for the mean error of a matrix product's weights: the constant that is added behind it.
+
+    Returns:
+        The addition, which of its operands the constant is, and the constant; None where there is none.
+    """
+    readers = users(matmul.y)
+    add = view(readers[0]) if len(readers) == 1 else None
+    if not isinstance(add, Add) or len(seen.means) != product.weights.shape[1]:
+        return None
+    place = 1 if add.a == matmul.y else 0
+    given = const_of(add.operands[place])
+    if given is None or given.dims != (product.weights.shape[0],):
+        return None
+    return add, place, given
 
 
 @dataclass

@@ -47,6 +47,28 @@ def test_noise_is_that_of_models_with_one_integer_product(calibrator: Calibrator
         assert cost.noise == pytest.approx((error**2).sum() / (plain**2).sum(), rel=0.3)
 
 
+def test_a_mean_error_counts_that_no_bias_makes_up_for() -> None:
+    """Of inputs around 100 the errors of a column's weights add up."""
+    n = Network()
+    plain = n("MatMul", "x", n.weight(64, 8))
+    biased = n("Add", n("MatMul", "z", n.weight(64, 8)), n.weight(8))
+    sizes: dict[str, Any] = dict.fromkeys(("x", "z"), ("FLOAT", ["N", 64]))
+    model = n.model(sizes, dict.fromkeys((plain, biased), ("FLOAT", ["N", 8])))
+    x = (np.random.default_rng(0).standard_normal((40, 64)) + 100).astype(np.float32)
+    sample = {"x": x, "z": x}
+    calibrator = Calibrator(model, pool=shared_pool())
+    calibrator.observe(sample)
+    table = calibrator.table("min-max")
+    switched = SwitchedModel(model, table, INT8, host_target(), pool=shared_pool())
+    wanted = xcompile.compile(model, pool=shared_pool()).run(sample)
+    found = xcompile.compile(model, "cpu-int8", calibration_table=table, pool=shared_pool()).run(
+        sample
+    )
+    noise = [output_noise([{"y": wanted[y]}], [{"y": found[y]}]) for y in (plain, biased)]
+    costs = switched.costs([sample])
+    assert [2 * cost.noise for cost in costs] == pytest.approx(noise, rel=0.1)
+
+
 @pytest.mark.parametrize("narrow", ["fp16", "bf16"])
 def test_noise_in_16_bits_is_that_of_models_with_one_narrow_product(
     narrow: str, calibrator: Calibrator
