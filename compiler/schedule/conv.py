@@ -171,7 +171,7 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     k_blocks = in_blocks
     if problem.groups > 1:
         k_blocks = max(1, LONGEST_SUM // (kh * kw * units))
-    else:
+    elif not problem.is_integer:  # partial sums take four times the bytes of what is added up
         # by the tile of one core: which terms are summed first must not depend on the number of cores
         alone = block_bytes // vectors * _register_tile(problem, images, image, target, 1)[1]
         if in_blocks * alone > target.l1d // 2:

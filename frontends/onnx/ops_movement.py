@@ -18,6 +18,7 @@ from xcompile.frontends.onnx.data_axes import (
 from xcompile.frontends.onnx.ops_elementwise import as_scalar
 from xcompile.frontends.onnx.registry import onnx_op
 from xcompile.frontends.onnx.tensors import dtype_name
+from xcompile.runtime.abi import MAX_RANK
 
 
 def _ints(node: NodeContext, values: object) -> Value:
@@ -36,13 +37,17 @@ def _axes(node: NodeContext) -> tuple[int, ...] | Value | None:
 
 
 def _axis_count(node: NodeContext, axes: Value) -> int:
-    """How many axes there are; CompileError XC2010 if only a run knows."""
+    """How many axes there are; CompileError XC2010 if only a run knows, or if no tensor has so many."""
     count = 1 if rank_of(axes) == 0 else ir.ShapedType(axes.type).shape[0]
     if count < 0:
         raise node.error(
             "XC2010",
             f"the number of axes of {node.op_type} is computed by the model",
             help="the rank of a value must be known when the model is compiled",
+        )
+    if count > MAX_RANK:
+        raise node.error(
+            "XC2010", f"{node.op_type} names {count} axes; at most {MAX_RANK} are possible"
         )
     return count
 

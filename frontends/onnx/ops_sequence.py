@@ -17,6 +17,10 @@ from xcompile.frontends.onnx.registry import Result, onnx_op
 from xcompile.frontends.onnx.sequences import TensorSequence
 
 
+_MOST_PARTS = 1 << 16
+"""Elements that a sequence gets from one tensor at most."""
+
+
 @onnx_op("SequenceEmpty", since=11)
 def sequence_empty(node: NodeContext) -> list[Result]:
     return [TensorSequence(())]
@@ -96,7 +100,7 @@ def split_to_sequence(node: NodeContext) -> list[Result]:
 
 def _lengths(node: NodeContext, size: int) -> list[int]:
     if not node.has_input(1):
-        return [1] * size
+        return _parts_of(node, size, 1)
     given = node.const(1)
     if given is None:
         raise node.error("XC2010", "the lengths of SplitToSequence must be constants")
@@ -107,6 +111,13 @@ def _lengths(node: NodeContext, size: int) -> list[int]:
     each = int(given)
     if each < 1:
         raise node.error("XC2007", f"parts of {each} elements")
+    return _parts_of(node, size, each)
+
+
+def _parts_of(node: NodeContext, size: int, each: int) -> list[int]:
+    """The lengths of parts of `each` elements, the last one shorter."""
+    if size > each * _MOST_PARTS:
+        raise node.error("XC2010", f"more than {_MOST_PARTS} parts")
     return [min(each, size - start) for start in range(0, size, each)]
 
 

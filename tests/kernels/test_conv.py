@@ -161,8 +161,10 @@ def test_what_is_not_finite_stays_in_its_group(name: str, target: Target, value:
         ConvProblem(
             1, 3, 112, 112, 64, Window((7, 7), strides=(2, 2), pads=(3, 3, 3, 3)), layout="plain"
         ),
+        ConvProblem("d0", 96, "d1", "d2", 24, Window((3, 3), pads=(1, 1, 1, 1))),
+        ConvProblem("d0", 64, "d1", "d2", 64, Window((3, 3), pads=(1, 1, 1, 1))),
     ],
-    ids=["1x1", "3x3", "stem"],
+    ids=["1x1", "3x3", "stem", "open sizes, few outputs", "open sizes"],
 )
 def test_no_accumulator_is_spilled(problem: ConvProblem, target: Target) -> None:
     kernel = CompiledConv(problem, target).kernel

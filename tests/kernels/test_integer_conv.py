@@ -128,8 +128,10 @@ def test_one_kernel_serves_all_sizes() -> None:
         ConvProblem(1, 256, 1, 196, 256),
         ConvProblem(1, 128, 28, 28, 128, Window((3, 3), strides=(2, 2), pads=(1, 1, 1, 1))),
         ConvProblem(1, 3, 56, 56, 64, Window((7, 7), (2, 2), (3, 3, 3, 3)), layout="plain"),
+        ConvProblem("d0", 96, "d1", "d2", 24, SAME),
+        ConvProblem("d0", 64, "d1", "d2", 64, SAME),
     ],
-    ids=["1x1", "3x3", "stem"],
+    ids=["1x1", "3x3", "stem", "open sizes, few outputs", "open sizes"],
 )
 def test_the_inner_loop_is_the_instruction_and_spills_nothing(
     problem: ConvProblem, target: Target

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import resource
 
 import numpy as np
 import onnx
@@ -102,3 +103,41 @@ def test_a_classifier_of_features_without_rows_is_refused(shape):
     with pytest.raises(CompileError) as caught:
         import_onnx(made.SerializeToString())
     assert caught.value.code == "XC2003"
+
+
+def with_long_operands(schema, first):
+    """Models of one op: its first operand has a small shape, the others declare 2⁴⁰ elements."""
+    most = min(schema.max_input, len(schema.inputs))
+    for count in {max(schema.min_input, 1), max(most, 1)} if most else ():
+        dtypes = operand_dtypes(schema, count)
+        if dtypes:
+            made = one_node(schema, dtypes, [1 << 40], False)
+            made.graph.input[0].CopyFrom(helper.make_tensor_value_info("i0", dtypes[0], first))
+            yield made.SerializeToString()
+
+
+def refused(schema):
+    """How many models with long operands are refused with a code."""
+    count = 0
+    for model in itertools.chain(
+        with_long_operands(schema, [2, 3]), with_long_operands(schema, [1 << 40])
+    ):
+        try:
+            import_onnx(model)
+        except CompileError:
+            count += 1
+    return count
+
+
+def test_more_axes_than_a_tensor_has_are_refused():
+    assert refused(onnx.defs.get_schema("Unsqueeze", 13)) == 2
+
+
+@pytest.mark.full
+def test_operands_that_declare_terabytes_take_no_memory():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, before[1]))
+    try:
+        assert sum(map(refused, converted_ops())) > 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -149,25 +149,31 @@ class RegisterTile:
     # -- where the pixels are -----------------------------------------------------------------
 
     def places(self) -> list[Place]:
-        """Where each pixel is, counted from the tile's first one."""
+        """Where each pixel is, counted from the tile's first one; those that do not exist are where the last one is.
+
+        Each follows from the one before by selects, the first too: LLVM computes sums and quotients again in the inner
+        loops, whose sums it then keeps on the stack.
+        """
         b, tile = self.b, self.tile
         width = tile.width
-        if self.valid is not None:
-            numbers = [b.add(self.pixel, self.existing(i)) for i in range(self.pixels)]
-            if tile.height == 1:
-                return [Place(0, number) for number in numbers]
-            return [Place(b.div(number, width), b.rem(number, width)) for number in numbers]
-        if tile.height == 1:
+        if self.valid is None and tile.height == 1:
             return [Place(0, self.pixel, i) for i in range(self.pixels)]
-        row, column = b.div(self.pixel, width), b.rem(self.pixel, width)
-        if isinstance(width, int) and width % self.pixels == 0:
+        if tile.height == 1:
+            row, column = 0, self.pixel
+        else:
+            row, column = b.div(self.pixel, width), b.rem(self.pixel, width)
+        if self.valid is None and isinstance(width, int) and width % self.pixels == 0:
             return [Place(row, column, i) for i in range(self.pixels)]
-        places = [Place(row, column)]
-        for _ in range(1, self.pixels):
-            column = b.add(column, 1)
-            wraps = b.compare("eq", column, width)
-            column = b.select(wraps, 0, column)
-            row = b.select(wraps, b.add(row, 1), row)
+        places: list[Place] = []
+        for number in range(self.pixels):
+            exists = self.exists(number)
+            after = b.add(column, 1) if number else column
+            if tile.height == 1:
+                column = b.select(exists, after, column)
+            else:
+                wraps = b.compare("eq", after, width)
+                column = b.select(exists, b.select(wraps, 0, after), column)
+                row = b.select(b.both(exists, wraps), b.add(row, 1), row)
             places.append(Place(row, column))
         return places
 
