@@ -24,7 +24,12 @@ from xcompile.compiler.support.options import (
 )
 from xcompile.compiler.support.plugins import load_plugin, plugin_module_name
 from xcompile.compiler.support.precision_map import ALL_FLOAT, FLOAT, PrecisionMap
-from xcompile.compiler.target.registry import MIXED, check_precision, parse_target
+from xcompile.compiler.target.registry import (
+    MIXED,
+    check_precision,
+    parse_target,
+    with_architectures,
+)
 from xcompile.compiler.target.target import Target
 from xcompile.runtime.abi import is_prefix
 
@@ -65,6 +70,7 @@ def compile(
     equalize: bool = False,
     smooth: float | None = None,
     rounding: str = "nearest",
+    arch: str | Sequence[str] = (),
 ) -> CompiledModel:
     """Compile a model.
 
@@ -108,6 +114,7 @@ def compile(
             from 0 to 1 (0.5 is usual); it helps transformers most. Samples are run twice.
         rounding: with `calibrate`: "nearest", or "adaround": weights are rounded up or down as the inputs of each
             product need it.
+        arch: GPU architectures (or one) of a target such as "cuda": "sm_80,sm_90". PTX is made for the oldest.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -120,7 +127,7 @@ def compile(
     request, most = make_request(
         target, threads=threads, passes=passes, pipeline=pipeline, load=load, explain=explain, prefix=prefix,
         options=options, overridable=overridable, precisions=precisions, calibration_table=calibration_table,
-        keep_float=keep_float,
+        keep_float=keep_float, arch=arch,
     )  # fmt: skip
     if fallback is not None and request.overridable:
         raise CompileError("XC6005", "a fallback and overridable inputs do not go together")
@@ -181,6 +188,7 @@ def make_request(
     precisions: Mapping[str, str] | None = None,
     calibration_table: str | PathLike[str] | CalibrationTable | None = None,
     keep_float: str | Sequence[str] = (),
+    arch: str | Sequence[str] = (),
 ) -> tuple[Request, int | None]:
     """What the arguments of `compile` ask for, and on how many threads.
 
@@ -189,6 +197,9 @@ def make_request(
     """
     _check_kinds(target, passes, pipeline)
     resolved, default = (target, FLOAT) if isinstance(target, Target) else parse_target(target)
+    resolved = with_architectures(
+        resolved, _listed(arch, (str,), "XC6001", "names of architectures")
+    )
     kept = _listed(keep_float, (str,), "XC6005", "globs of nodes")
     default = "int8" if default == MIXED else default
     chosen = PrecisionMap(default, _rules(precisions or {})).keeping_float(kept)

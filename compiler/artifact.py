@@ -1,7 +1,7 @@
 """What a compile makes: objects, packed weights, a manifest. It is loaded in memory or linked into a library."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xcompile.compiler.codegen.link import link_library
@@ -11,6 +11,9 @@ from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
+from xcompile.runtime.device import Device, DeviceKernel, write_kernels
+from xcompile.runtime.device_executable import DeviceExecutable
+from xcompile.runtime.devices import check_no_device, default_device
 from xcompile.runtime.executable import Executable, ModelEntry
 
 
@@ -64,7 +67,7 @@ class Artifact:
 
     Attributes:
         manifest: what callers must know.
-        objects: object files by name: one a kernel, and the entry functions.
+        objects: object files by name: one a kernel of a CPU, and the entry functions.
         weights: the packed constants.
         program: the rt level, for reports.
         architecture: of the machine it is for, "x86_64" or "aarch64".
@@ -72,6 +75,8 @@ class Artifact:
         explanations: what the passes that were asked say of themselves, a line each.
         kept_float: model nodes whose products are not of what the model was compiled for, and why.
         statements: what each model node computes in, and why.
+        device_code: the code of each kernel of a GPU by its symbol, and by its kind: "ptx", or an architecture whose
+            machine code it is.
     """
 
     manifest: Manifest
@@ -83,6 +88,9 @@ class Artifact:
     explanations: tuple[str, ...] = ()
     kept_float: tuple[tuple[str, str], ...] = ()
     statements: tuple[NodeStatement, ...] = ()
+    device_code: Mapping[str, Mapping[str, bytes]] = field(
+        default_factory=dict[str, Mapping[str, bytes]]
+    )
 
     def save(self, path: Path) -> None:
         """Link the model into a shared library.
@@ -97,6 +105,14 @@ class Artifact:
             self.weights,
             architecture=self.architecture,
             launches=self.launch_table.to_bytes(),
+            device=write_kernels(self.device_kernels) if self.program.on_device else b"",
+        )
+
+    @property
+    def device_kernels(self) -> tuple[DeviceKernel, ...]:
+        """The kernels of a GPU by their numbers; none for a CPU."""
+        return tuple(
+            replace(kernel, code=self.device_code[kernel.symbol]) for kernel in self.program.device
         )
 
     @property
@@ -105,14 +121,27 @@ class Artifact:
         families = {symbol: facts.family for symbol, facts in self.kernels.items()}
         return LaunchTable.of(self.program, families)
 
-    def load(self, *, threads: int | None = None, poison: bool = False) -> Executable:
+    def load(
+        self, *, threads: int | None = None, poison: bool = False, device: Device | None = None
+    ) -> Executable:
         """Load the model into this process.
+
+        Args:
+            threads: the most parts that a kernel of a CPU is split into.
+            poison: see `Executable`.
+            device: what runs the kernels of a model that is for a GPU; by default the first GPU.
 
         Raises:
             CompileError: XC6007 when it was compiled for a machine that this one is not.
+            RuntimeModelError: XC5008 when there is no GPU for it.
         """
         entry, _ = self.link(native_library.symbols())
-        return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
+        if not self.program.on_device:
+            check_no_device(device)
+            return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
+        found = device or default_device()
+        kernels = self.device_kernels
+        return DeviceExecutable(entry, self.manifest, self.weights, found, kernels, poison=poison)
 
     def link(
         self, imports: Mapping[str, int], exports: Iterable[str] = ()

@@ -102,7 +102,12 @@ class ArtifactCache:
 
 
 def _write(folder: Path, key: str, artifact: Artifact, external: Mapping[str, FileFacts]) -> None:
-    objects = b"".join(artifact.objects.values())
+    code = [
+        (symbol, kind, data)
+        for symbol, kinds in artifact.device_code.items()
+        for kind, data in kinds.items()
+    ]
+    objects = b"".join([*artifact.objects.values(), *(data for _, _, data in code)])
     fields = {
         "key": key,
         "architecture": artifact.architecture,
@@ -113,6 +118,7 @@ def _write(folder: Path, key: str, artifact: Artifact, external: Mapping[str, Fi
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
         "manifest": artifact.manifest.to_json(),
         "objects": [[name, len(data)] for name, data in artifact.objects.items()],
+        "device_code": [[symbol, kind, len(data)] for symbol, kind, data in code],
         "objects_digest": _digest(objects),
         "program": artifact.program.to_json(),
         "weights_digest": _digest(artifact.weights),
@@ -135,14 +141,17 @@ def _artifact(fields: Mapping[str, Any], folder: Path) -> Artifact:
     found = _digest(objects), _digest(weights)
     if found != (fields["objects_digest"], fields["weights_digest"]):
         raise ValueError("the entry is damaged")
-    names = [name for name, _ in fields["objects"]]
-    ends = accumulate((length for _, length in fields["objects"]), initial=0)
+    lengths = [length for _, length in fields["objects"]]
+    lengths += [length for _, _, length in fields["device_code"]]
+    parts = (bytes(objects[a:b]) for a, b in pairwise(accumulate(lengths, initial=0)))
+    made = {name: next(parts) for name, _ in fields["objects"]}
+    device_code: dict[str, dict[str, bytes]] = {}
+    for symbol, kind, _ in fields["device_code"]:
+        device_code.setdefault(symbol, {})[kind] = next(parts)
     return Artifact(
         manifest=Manifest.from_json(fields["manifest"]),
-        objects={
-            name: bytes(objects[begin:end])
-            for name, (begin, end) in zip(names, pairwise(ends), strict=True)
-        },
+        objects=made,
+        device_code=device_code,
         weights=weights,
         program=Program.from_json(fields["program"]),
         architecture=fields["architecture"],

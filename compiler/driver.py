@@ -44,6 +44,7 @@ from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.shapes import refine_types
 from xcompile.runtime.abi import ALIGNMENT, DTYPE_CODES, Default, Manifest, TensorSpec
+from xcompile.runtime.device import PTX
 from xcompile.runtime.errors import shorten
 
 assert _passes.PASSES
@@ -141,8 +142,14 @@ def finish(
     else:
         with worker_pool(request.options) as started:
             results = started.map(list(jobs.values()), report)
-    objects = {name: result.code for name, result in zip(jobs, results, strict=True)}
-    return replace(artifact, objects=objects)
+    objects: dict[str, bytes] = {}
+    device_code: dict[str, Mapping[str, bytes]] = {}
+    for (name, job), result in zip(jobs.items(), results, strict=True):
+        if job.machine.is_device:
+            device_code[name] = {PTX: result.code}
+        else:
+            objects[name] = result.code
+    return replace(artifact, objects=objects, device_code=device_code)
 
 
 def _spec(name: str, dtype: str, shape: Shape) -> TensorSpec:

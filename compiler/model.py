@@ -12,6 +12,7 @@ from xcompile.compiler.precisions import NodePrecision, precisions_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
 from xcompile.runtime.arena import Arena
+from xcompile.runtime.device import Device
 from xcompile.runtime.executable import Executable
 
 
@@ -22,16 +23,19 @@ class CompiledModel:
         artifact: what the compiler made.
     """
 
-    def __init__(self, artifact: Artifact, *, threads: int | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, *, threads: int | None = None, device: Device | None = None
+    ) -> None:
         self.artifact = artifact
         self._threads = threads
+        self._device = device
         self._executable: Executable | None = None
 
     @property
     def executable(self) -> Executable:
         """The loaded model; loading happens at the first use."""
         if self._executable is None:
-            self._executable = self.artifact.load(threads=self._threads)
+            self._executable = self.artifact.load(threads=self._threads, device=self._device)
         return self._executable
 
     @property

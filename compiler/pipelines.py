@@ -79,8 +79,14 @@ PIPELINES: Mapping[str, str] = {
     "graph": "@clean,@finish",
     "kernels": "nn-decompose-split,nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,nn-repeat-widening,"
     "kernel-form",
+    "device-kernels": "nn-decompose-split,nn-assign-layout,nn-repeat-widening,kernel-form",
     "cpu": "@graph,@kernels",
     **{f"cpu-{name}": f"@clean,{text},@finish,@kernels" for name, text in PRECISION_PASSES.items()},
+    "cuda": "@graph,@device-kernels",
+    **{
+        f"cuda-{name}": f"@clean,{text},@finish,@device-kernels"
+        for name, text in PRECISION_PASSES.items()
+    },
 }
 """What `@name` stands for in pipeline text."""
 
@@ -90,4 +96,7 @@ def default_pipeline(target: Target, precisions: PrecisionMap = ALL_FLOAT) -> st
     used = set(precisions.used())
     texts = (text for name, text in PRECISION_PASSES.items() if name in used)
     passes = dict.fromkeys(name for text in texts for name in text.split(","))
-    return ",".join(("@clean", *passes, "@finish", "@kernels")) if passes else "@cpu"
+    if not passes:
+        return "@cpu" if target.device is None else "@cuda"
+    kernels = "@kernels" if target.device is None else "@device-kernels"
+    return ",".join(("@clean", *passes, "@finish", kernels))

@@ -55,7 +55,7 @@ class ModelEntry:
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """Everything about a run that follows from the shapes of the inputs.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Plan:
     last_use: int = 0
 
 
-class _Frame:
+class Frame:
     """What one run needs for itself: a context, the buffers and the heap it points to, and memory."""
 
     __slots__ = ("address", "buffers", "context", "heap", "memory", "plan")
@@ -88,9 +88,9 @@ class _Frame:
         self.context = context
         self.address = ctypes.addressof(context)
         self.memory = AlignedMemory(0)
-        self.plan: _Plan | None = None
+        self.plan: Plan | None = None
 
-    def use_memory(self, plan: _Plan, memory: AlignedMemory) -> None:
+    def use_memory(self, plan: Plan, memory: AlignedMemory) -> None:
         self.context.arena = memory.address
         self.context.scratch = memory.address + plan.arena_bytes
 
@@ -154,9 +154,9 @@ class Executable:
             )
         }
         self._scratch_bytes = self.threads * round_up(manifest.scratch_stride)
-        self._plans: dict[tuple[Shape, ...], _Plan] = {}
+        self._plans: dict[tuple[Shape, ...], Plan] = {}
         self._uses = 0
-        self._frames: list[_Frame] = []
+        self._frames: list[Frame] = []
         self._initialize()
 
     @property
@@ -263,7 +263,7 @@ class Executable:
                 "XC5003", f"a shape is a sequence of integers ({shorten(str(error))})"
             ) from error
 
-    def _plan(self, shapes: tuple[Shape, ...]) -> _Plan:
+    def _plan(self, shapes: tuple[Shape, ...]) -> Plan:
         plan = self._plans.get(shapes)
         if plan is None:
             plan = self._make_plan(shapes)
@@ -276,7 +276,7 @@ class Executable:
         self._uses = plan.last_use = self._uses + 1
         return plan
 
-    def _make_plan(self, shapes: tuple[Shape, ...]) -> _Plan:
+    def _make_plan(self, shapes: tuple[Shape, ...]) -> Plan:
         if len(shapes) != len(self._inputs):
             raise _wrong_count(len(shapes), self._input_names)
         for port, shape in zip(self._inputs, shapes, strict=True):
@@ -307,7 +307,7 @@ class Executable:
                 output_bytes[-1] = port.byte_count(output_shapes[-1])
         if not 0 <= table[0] <= _MAX_ARENA_BYTES:
             raise RuntimeModelError("XC5004", f"the model needs {table[0]} bytes of working memory")
-        return _Plan(
+        return Plan(
             table=table,
             table_address=table_address,
             input_bytes=input_bytes,
@@ -318,7 +318,7 @@ class Executable:
             required_bytes=round_up(table[0]) + self._scratch_bytes,
         )
 
-    def _given_outputs(self, outputs: Arrays, plan: _Plan) -> list[AnyArray | None]:
+    def _given_outputs(self, outputs: Arrays, plan: Plan) -> list[AnyArray | None]:
         """The caller's arrays, else new ones; None for those that are made when their shape is known."""
         if isinstance(outputs, _ORDERED):
             values = outputs
@@ -343,7 +343,7 @@ class Executable:
         ]
 
     def _check_overlap(
-        self, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
+        self, addresses: list[int], plan: Plan, results: list[AnyArray | None]
     ) -> None:
         sizes = plan.input_bytes + (_bytes(results) if plan.late else plan.output_bytes)
         check_overlap([*self._inputs, *self._outputs], addresses, sizes, len(self._inputs))
@@ -351,7 +351,7 @@ class Executable:
     def _run_in_frame(
         self,
         addresses: list[int],
-        plan: _Plan,
+        plan: Plan,
         arena: Arena | None,
         results: list[AnyArray | None],
     ) -> None:
@@ -359,7 +359,7 @@ class Executable:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(
+            frame = Frame(
                 self._context(), len(addresses), native_library.Heap(poisoned=self._poison)
             )
         if arena is not None:
@@ -392,7 +392,7 @@ class Executable:
             raise RuntimeModelError("XC5006", self._check_text(status))
 
     def _check_outside(
-        self, arena: Arena, addresses: list[int], plan: _Plan, results: list[AnyArray | None]
+        self, arena: Arena, addresses: list[int], plan: Plan, results: list[AnyArray | None]
     ) -> None:
         """Raises when an input or output lies in the working memory."""
         ports, sizes = [*self._inputs, *self._outputs], plan.input_bytes + _bytes(results)
@@ -405,9 +405,9 @@ class Executable:
 
     def _take_late(
         self,
-        frame: _Frame,
+        frame: Frame,
         memory: AlignedMemory,
-        plan: _Plan,
+        plan: Plan,
         results: list[AnyArray | None],
     ) -> None:
         """Copy the outputs whose shape depends on data; their sizes are the first slots of the run's memory."""

@@ -14,10 +14,13 @@ import weakref
 
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
-from xcompile.runtime.elf_image import MACHINES, SHARED_OBJECT, ElfImage
+from xcompile.runtime.device import Device, DeviceKernel, read_kernels
+from xcompile.runtime.device_executable import DeviceExecutable
+from xcompile.runtime.devices import check_no_device, default_device
+from xcompile.runtime.elf_image import MACHINES, SHARED_OBJECT, ElfImage, section_bytes
 from xcompile.runtime.errors import RuntimeModelError, shorten
 from xcompile.runtime.executable import Executable, ModelEntry
-from xcompile.runtime.library_format import verify
+from xcompile.runtime.library_format import DEVICE_SECTION, verify
 
 _loads = itertools.count()
 
@@ -29,6 +32,7 @@ def load(
     pool: native_library.Pool | None = None,
     poison: bool = False,
     observed: bool = False,
+    device: Device | None = None,
 ) -> Executable:
     """Opens a compiled library.
 
@@ -41,14 +45,15 @@ def load(
         pool: see `Executable`.
         poison: see `Executable`.
         observed: see `Executable`.
+        device: what runs the kernels of a model that is for a GPU; by default the first GPU.
 
     Raises:
         RuntimeModelError: XC7002 when the file cannot be read, is no compiled model or was changed, XC7003 when
-            it was compiled for another machine, CPU or version.
+            it was compiled for another machine, CPU or version, XC5008 when there is no GPU for it.
     """
     descriptor = _open(source)
     try:
-        manifest = _check(descriptor)
+        manifest, kernels = _check(descriptor)
         library = LoadedLibrary(descriptor)
     except BaseException:
         os.close(descriptor)
@@ -61,6 +66,11 @@ def load(
         keep_alive=library,
     )
     weights = library.address(f"{prefix}_weights")
+    if kernels is not None:
+        return DeviceExecutable(
+            entry, manifest, weights, device or default_device(), kernels, poison=poison
+        )
+    check_no_device(device)
     model = Executable(
         entry, manifest, weights, threads=threads, pool=pool, poison=poison, observed=observed
     )
@@ -77,7 +87,7 @@ def read_manifest(source: str | os.PathLike[str] | bytes | bytearray | memoryvie
     """
     descriptor = _open(source)
     try:
-        return _verify(descriptor)[1]
+        return _verify(descriptor)[2]
     finally:
         os.close(descriptor)
 
@@ -137,18 +147,19 @@ def _open(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> in
     return descriptor
 
 
-def _verify(descriptor: int) -> tuple[ElfImage, Manifest]:
+def _verify(descriptor: int) -> tuple[memoryview, ElfImage, Manifest]:
+    """The content of the file, which is closed when the last view is gone, also those in a traceback."""
     try:
         content = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # a folder, a pipe, an empty file
         raise RuntimeModelError("XC7002", f"the library cannot be read ({error})") from None
-    return verify(
-        memoryview(content)
-    )  # closed when the last view is gone, also those in a traceback
+    view = memoryview(content)
+    return view, *verify(view)
 
 
-def _check(descriptor: int) -> Manifest:
-    image, manifest = _verify(descriptor)
+def _check(descriptor: int) -> tuple[Manifest, tuple[DeviceKernel, ...] | None]:
+    """The manifest, and the kernels if the model is for a GPU."""
+    content, image, manifest = _verify(descriptor)
     architecture = MACHINES.get(image.machine, f"machine {image.machine}")
     if image.kind != SHARED_OBJECT:
         raise RuntimeModelError("XC7002", "the file is not a shared library")
@@ -165,4 +176,5 @@ def _check(descriptor: int) -> Manifest:
             f"{shorten(', '.join(missing), 200)}, which this machine lacks",
             help="compile it for a target this machine has",
         )
-    return manifest
+    section = image.sections.get(DEVICE_SECTION)
+    return manifest, read_kernels(section_bytes(content, section)) if section else None

@@ -25,6 +25,8 @@ from xcompile.runtime.errors import RuntimeModelError
 SECTION: Final = ".xcompile"
 LAUNCHES_SECTION: Final = ".xcompile_launches"
 """The section, in the file only, in which a compiler says what the launches of a run are."""
+DEVICE_SECTION: Final = ".xcompile_device"
+"""The section, in the file only, with the kernels of a model that runs on a device; see `runtime/device.py`."""
 MANIFEST_AT: Final = 64
 ENTRY_POINTS: Final = ("manifest", "weights", "prepare", "run", "init")
 """What P_… of a library Python uses."""

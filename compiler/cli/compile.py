@@ -24,6 +24,7 @@ def compile_command(
     model: Annotated[Path, typer.Argument(help="An ONNX model.")],
     *,
     target: options.Target = "cpu",
+    arch: options.Arch = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The library to write; MODEL's name with .so, here."),
@@ -128,7 +129,7 @@ def compile_command(
     compilation = options.Compilation(
         target, threads, passes, pipeline, load or (), explain or (), winograd, jobs, cache, prefix,
         verify_numerics, fallback, overridable or (), calibration_table, keep_float or (),
-        precision or (),
+        precision or (), arch or (),
     )  # fmt: skip
     require_budget(target, accuracy_budget)
     start = time.perf_counter()

@@ -31,6 +31,12 @@ Inputs = Annotated[
 Target = Annotated[
     str, typer.Option(help="DEVICE[-ISA][-PRECISION]; `xcompile targets` lists them.")
 ]
+Arch = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="sm_NN,…", help="GPU architectures of a cuda target; PTX is made for the oldest."
+    ),
+]
 Passes = Annotated[
     str,
     typer.Option(
@@ -113,6 +119,7 @@ class Compilation:
     calibration_table: Any = None
     keep_float: Sequence[str] = ()
     precision: Sequence[str] = ()
+    arch: Sequence[str] = ()
 
     def precisions(self) -> dict[str, str]:
         """The precision of each glob, in the order in which they were given last."""
@@ -160,6 +167,7 @@ class Compilation:
             "precisions": self.precisions(),
             "calibration_table": self.calibration_table,
             "keep_float": self.keep_float,
+            "arch": self.arch,
             "options": {name: value for name, value in given.items() if value is not None},
         }
 

@@ -23,6 +23,7 @@ def run(
         typer.Option("--output", "-o", help="A folder to write each output to, as NAME.npy."),
     ] = None,
     target: options.Target = "cpu",
+    arch: options.Arch = None,
     threads: options.Threads = None,
     passes: options.Passes = "",
     pipeline: options.Pipeline = "",
@@ -44,7 +45,7 @@ def run(
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, fallback=fallback, overridable=overridable or (),
-        calibration_table=calibration_table, precision=precision or (),
+        calibration_table=calibration_table, precision=precision or (), arch=arch or (),
     )  # fmt: skip
     opened = compilation.open(model) if options.is_library(model) else compilation.compile(model)
     results = opened.run(read_inputs(inputs or (), opened.inputs))

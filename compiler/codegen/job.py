@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from xcompile.compiler.target.device import DEVICE_TRIPLE, Device
 from xcompile.compiler.target.target import Target
 
 
@@ -27,6 +28,16 @@ class MachineSpec:
         """The target in LLVM's words."""
         return cls(target.triple, target.llvm_cpu(), target.llvm_features())
 
+    @classmethod
+    def of_device(cls, device: Device) -> "MachineSpec":
+        """A GPU in LLVM's words: the oldest architecture, and the version of PTX that it takes."""
+        return cls(DEVICE_TRIPLE, device.oldest.name, f"+ptx{device.oldest.ptx}")
+
+    @property
+    def is_device(self) -> bool:
+        """Whether the code is PTX for a GPU."""
+        return self.triple == DEVICE_TRIPLE
+
     @property
     def has_avx512(self) -> bool:
         """Whether the machine has 512-bit vectors on x86."""
@@ -44,6 +55,7 @@ class EmittedKernel:
         sizes: how many sizes follow them.
         scratch: whether the last buffer is the scratch.
         metadata: what the caller wants to know besides (JSON values), such as the extent and the scratch bytes.
+        threads: of a block, for a kernel of a GPU.
     """
 
     text: str
@@ -52,6 +64,7 @@ class EmittedKernel:
     sizes: int
     scratch: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class JobResult:
     """A worker's answer to a job.
 
     Attributes:
-        code: the object file, empty when there was nothing to compile.
+        code: the object file, or the PTX text of a kernel of a GPU; empty when there was nothing to compile.
         metadata: what the emitter returned besides the text, as JSON gives it back (tuples are lists).
         text: the emitted module, if the job asked for a listing.
         assembly: the same for the assembly.

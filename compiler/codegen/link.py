@@ -26,6 +26,10 @@ from xcompile.runtime.errors import RuntimeModelError
 
 Weights = bytes | bytearray | memoryview | Path
 
+_SECTIONS = {
+    "launches": library_format.LAUNCHES_SECTION,
+    "device": library_format.DEVICE_SECTION,
+}
 _TIMEOUT_SECONDS = 600
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 # What the runtime and LLVM's code may ask of libc; the loader of any program with a libc provides it.
@@ -51,6 +55,7 @@ def link_library(
     *,
     architecture: str,
     launches: bytes = b"",
+    device: bytes = b"",
     linker: Sequence[str] | None = None,
 ) -> None:
     """Links a model into the shared library `path`, which appears whole or not at all.
@@ -64,6 +69,7 @@ def link_library(
         weights: the packed constants, `manifest.weights_bytes` long: a buffer or a file.
         architecture: "x86_64" or "aarch64".
         launches: what the launches of a run are, for `xcompile profile`; no run loads it.
+        device: the kernels of a GPU, see `runtime/device.py`.
         linker: the command to use instead of the one that `find_linker` finds.
 
     Raises:
@@ -79,7 +85,9 @@ def link_library(
         with tempfile.TemporaryDirectory(prefix=".xcompile-link-", dir=path.parent) as folder:
             scratch = Path(folder)
             inputs = _write_inputs(scratch, objects, manifest, weights, architecture)
-            inputs.append(_write_launches(scratch, launches, architecture))
+            for name, data in (("launches", launches), ("device", device)):
+                if data or name == "launches":
+                    inputs.append(_write_section(scratch, name, data, architecture))
             shutil.copyfile(runtime, scratch / "runtime.o")
             link = [*command, *_for_driver(command, _options(manifest.prefix, architecture))]
             _run([*link, *inputs, "runtime.o", "-o", "out.so"], scratch)
@@ -165,12 +173,12 @@ def _write_inputs(
     return [*names, "weights.o", "manifest.o"]
 
 
-def _write_launches(folder: Path, launches: bytes, architecture: str) -> str:
-    """Writes the section that says what the launches are."""
-    with (folder / "launches.o").open("wb") as target:
-        section = library_format.LAUNCHES_SECTION
-        write_data_object(target, [launches], [], architecture, section, loaded=False)
-    return "launches.o"
+def _write_section(folder: Path, name: str, data: bytes, architecture: str) -> str:
+    """Writes a section that is in the file only."""
+    section = _SECTIONS[name]
+    with (folder / f"{name}.o").open("wb") as target:
+        write_data_object(target, [data], [], architecture, section, loaded=False)
+    return f"{name}.o"
 
 
 def _write_stub(

@@ -30,6 +30,7 @@ _PIPELINE = (
 )
 
 
+_DECLARED = re.compile(r"^declare [^\n]*?@([\w.$]+)\(", re.MULTILINE)
 _BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|>=|[(\[{<)\]}>]')
 _OPENING = frozenset("([{<")
 _CLOSING = frozenset(")]}>")
@@ -57,8 +58,40 @@ def lower_kernel(text: str, symbol: str, *, buffers: int, sizes: int, scratch: b
             XC4005, an op has no lowering.
     """
     module = _parse(text)
-    _check_signature(module, symbol, buffers, sizes)
+    _check_signature(module, symbol, buffers, sizes, "begin", "end")
     return _lower(module) + _task(symbol, buffers - scratch, sizes, scratch)
+
+
+def lower_device(text: str, symbol: str, *, buffers: int, sizes: int, threads: int) -> str:
+    """Lower the module of one kernel of a GPU.
+
+    Args:
+        text: a module with `func.func @symbol(buffers…, sizes…, extent)`, as for `lower_kernel` but for the last
+            parameter: the extent of the parallel axis.
+        symbol: the kernel's name.
+        buffers: how many parameters are buffers, the scratch included.
+        sizes: how many sizes follow them.
+        threads: of a block.
+
+    Returns:
+        The text of an LLVM module with an entry point that takes each parameter as 8 bytes.
+
+    Raises:
+        CompileError: as `lower_kernel`; XC4013, the kernel calls a function that no GPU has.
+    """
+    module = _parse(text)
+    _check_signature(module, symbol, buffers, sizes, "the extent")
+    lowered = _lower(module)
+    missing = [name for name in _DECLARED.findall(lowered) if not name.startswith("llvm.")]
+    if missing:
+        raise CompileError(
+            "XC4013", f"the kernel calls {', '.join(missing)}, which there is not on a GPU"
+        )
+    head = f"define void @{symbol}("
+    begin = lowered.index(head)
+    end = lowered.index(" {\n", begin)
+    entry = f'define ptx_kernel void @{symbol}({lowered[begin + len(head) : end]} "nvvm.maxntid"="{threads}"'
+    return lowered[:begin] + entry + lowered[end:]
 
 
 def lower_module(text: str) -> str:
@@ -112,8 +145,8 @@ def _pipeline() -> passmanager.PassManager:
     return manager
 
 
-def _check_signature(module: ir.Module, symbol: str, buffers: int, sizes: int) -> None:
-    """Refuse a function which the task would call with the wrong arguments."""
+def _check_signature(module: ir.Module, symbol: str, buffers: int, sizes: int, *last: str) -> None:
+    """Refuse a function which would be called with the wrong arguments; `last` are those behind the sizes."""
     for operation in module.body.operations:
         if not isinstance(operation, func.FuncOp) or operation.name.value != symbol:
             continue
@@ -122,13 +155,13 @@ def _check_signature(module: ir.Module, symbol: str, buffers: int, sizes: int) -
     else:
         raise CompileError("XC4004", f"the emitted module has no function @{symbol}")
     index = ir.IndexType.get(module.context)
-    expected = len(function.inputs) == buffers + sizes + 2 and not function.results
+    expected = len(function.inputs) == buffers + sizes + len(last) and not function.results
     expected = expected and all(_is_buffer(t) for t in function.inputs[:buffers])
     if not expected or any(t != index for t in function.inputs[buffers:]):
         raise CompileError(
             "XC4004",
             f"@{symbol} has type {function}, but {buffers} buffers (memref<1xT>), {sizes} sizes, "
-            "begin and end (index) were announced",
+            f"{' and '.join(last)} (index) were announced",
         )
 
 

@@ -1,14 +1,17 @@
 """The targets that can be named, and the reading of `DEVICE[-ISA][-PRECISION]`.
 
 A named target describes no machine in particular: its caches are those of a common server core of its
-kind, so that the same name gives the same code everywhere. `cpu` is this host, measured.
+kind, so that the same name gives the same code everywhere. `cpu` is this host, measured; the CPU beside a `cuda` device
+is any of this host's architecture.
 """
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.device import Device, parse_architectures
 from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.target import Target
 
@@ -70,9 +73,33 @@ _NAMED: Final = (
 )
 
 
+CUDA: Final = "cuda"
+"""The target whose kernels run on an NVIDIA GPU."""
+
+DEFAULT_ARCHITECTURES: Final = ("sm_80",)
+"""What `cuda` means where no architecture is named: GPUs since Ampere."""
+
+
+def _cuda() -> Target:
+    host = host_target()
+    return Target(
+        name=CUDA,
+        triple=host.triple,
+        features=frozenset(),
+        vector_bits=128,
+        vector_registers=16,
+        fma_ports=1,
+        l1d=32 * _KIB,
+        l2=512 * _KIB,
+        l3=0,
+        cores=1,
+        device=Device(DEFAULT_ARCHITECTURES),
+    )
+
+
 def targets() -> dict[str, Target]:
     """Every target by its name: `cpu`, which is this host, then the named ones."""
-    return {target.name: target for target in (host_target(), *_NAMED)}
+    return {target.name: target for target in (host_target(), *_NAMED, _cuda())}
 
 
 def parse_target(text: str) -> tuple[Target, str]:
@@ -93,6 +120,27 @@ def parse_target(text: str) -> tuple[Target, str]:
         return known[name], precision
     name = name if precision in (*PRECISIONS, MIXED) else text
     raise CompileError("XC6001", f"no target '{name}'", help=_suggestion(name, known))
+
+
+def with_architectures(target: Target, names: Sequence[str]) -> Target:
+    """The target with its device of some GPU architectures; the target itself when there are none.
+
+    Args:
+        target: the target.
+        names: of architectures; one text may hold several, with commas between them.
+
+    Raises:
+        CompileError: XC6001 for an unknown architecture, XC6005 for a target without a device.
+    """
+    listed = [part.strip() for name in names for part in name.split(",")]
+    if not listed:
+        return target
+    if target.device is None:
+        raise CompileError(
+            "XC6005", f"the target '{target.name}' has no GPU, and the architectures {', '.join(listed)} are of one",
+            help=f"--target={CUDA}",
+        )  # fmt: skip
+    return replace(target, device=parse_architectures(listed))
 
 
 def check_precision(name: str, where: str, known: Sequence[str] = PRECISIONS) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from xcompile.compiler.support.errors import CompileError
+from xcompile.compiler.target.device import Device
 
 CACHE_LINE = 64
 """Bytes of a cache line of every CPU there is code for."""
@@ -18,10 +19,13 @@ CACHE_LINE = 64
 PORTABLE = "portable"
 """The feature of targets whose kernels stand for another machine's; see `Target.portable`."""
 
+_DEVICE_BLOCK = 16
+"""Channels of a block on a GPU: those of 8 bits are what one access moves, those of 16 one step of a product."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A CPU to compile for.
+    """A machine to compile for: a CPU, or a GPU and the CPU beside it that starts its kernels.
 
     Attributes:
         name: how users call it; it decides nothing.
@@ -34,6 +38,7 @@ class Target:
         l2: bytes of a core's second-level cache.
         l3: bytes of the last-level cache, shared by the cores; 0 when there is none.
         cores: how many threads a model is expected to run on.
+        device: the GPU that kernels run on; everything else then describes the CPU beside it. None: the CPU itself.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Target:
     l2: int
     l3: int
     cores: int
+    device: Device | None = None
 
     @property
     def arch(self) -> str:
@@ -65,6 +71,11 @@ class Target:
         """How many elements of `bits` bits fill a vector register."""
         return self.vector_bits // bits
 
+    @property
+    def channel_block(self) -> int:
+        """Channels that lie together in blocked images: a vector of 32-bit elements, or what suits the GPU."""
+        return _DEVICE_BLOCK if self.device is not None else self.lanes(32)
+
     def llvm_features(self) -> str:
         """The features as LLVM's target machine takes them, sorted: "+avx,+avx2,+fma"."""
         return ",".join(f"+{feature}" for feature in sorted(self.instruction_sets))
@@ -74,8 +85,12 @@ class Target:
         return "x86-64" if self.arch == "x86_64" else "generic"
 
     def runs_on(self, host: Target) -> bool:
-        """Whether code for this target runs on the machine that `host` describes."""
-        return self.arch == host.arch and self.instruction_sets <= host.features
+        """Whether code for this target runs on the CPU that `host` describes; code for a GPU does not."""
+        return (
+            self.device is None
+            and self.arch == host.arch
+            and self.instruction_sets <= host.features
+        )
 
     @property
     def instruction_sets(self) -> frozenset[str]:
@@ -100,7 +115,8 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """The target as a JSON object; `from_json` reads it back."""
-        return {**asdict(self), "features": sorted(self.features)}
+        device = None if self.device is None else self.device.to_json()
+        return {**asdict(self), "features": sorted(self.features), "device": device}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Target:
@@ -115,9 +131,11 @@ class Target:
             raise CompileError("XC6005", f"a target has missing or unknown fields: {wrong}")
         kinds: dict[str, type] = {"str": str, "int": int, "frozenset[str]": list}
         for name, kind in known.items():
-            if type(values[name]) is not kinds[str(kind)]:
+            if name != "device" and type(values[name]) is not kinds[str(kind)]:
                 raise CompileError("XC6005", f"the target's field '{name}' is not of type {kind}")
         if not all(isinstance(feature, str) for feature in values["features"]):
             raise CompileError("XC6005", "the target's features are not all texts")
         decoded: dict[str, Any] = {**values, "features": frozenset(values["features"])}
+        if values["device"] is not None:
+            decoded["device"] = Device.from_json(values["device"])
         return cls(**decoded)

@@ -95,7 +95,7 @@ class _Run:
         if isinstance(emitted, dict):
             return Message({"metadata": emitted, "seconds": self.seconds})
         self.send(Message({"phase": "lower"}, {"text": emitted.text.encode()}))
-        ir = self._phase("lower", lambda: _lower(emitted))
+        ir = self._phase("lower", lambda: _lower(emitted, self.job))
         self.send(Message({"phase": "compile"}, {"ir": ir.encode()}))
         code, assembly = self._phase("compile", lambda: _compile(ir, self.job))
         blobs = {"code": code}
@@ -119,11 +119,19 @@ class _Run:
         return result
 
 
-def _lower(emitted: EmittedKernel | EmittedModule) -> str:
-    from xcompile.compiler.codegen.lowering import lower_kernel, lower_module
+def _lower(emitted: EmittedKernel | EmittedModule, job: Job) -> str:
+    from xcompile.compiler.codegen.lowering import lower_device, lower_kernel, lower_module
 
     if isinstance(emitted, EmittedModule):
         return lower_module(emitted.text)
+    if job.machine.is_device:
+        return lower_device(
+            emitted.text,
+            emitted.symbol,
+            buffers=emitted.buffers,
+            sizes=emitted.sizes,
+            threads=emitted.threads,
+        )
     return lower_kernel(
         emitted.text,
         emitted.symbol,
@@ -134,8 +142,11 @@ def _lower(emitted: EmittedKernel | EmittedModule) -> str:
 
 
 def _compile(ir: str, job: Job) -> tuple[bytes, str | None]:
-    from xcompile.compiler.codegen.llvm import compile_object
+    from xcompile.compiler.codegen.llvm import compile_object, compile_ptx
 
+    if job.machine.is_device:
+        ptx = compile_ptx(ir, job.machine)
+        return ptx, ptx.decode() if job.listing else None
     return compile_object(ir, job.machine, listing=job.listing)
 
 

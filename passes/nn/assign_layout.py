@@ -68,7 +68,7 @@ class AssignLayout(Pass):
     """Give convolutions and what lies between them blocked layouts; see the module's docstring.
 
     Attributes:
-        block: channels in a block; the vector length of the target when 0.
+        block: channels in a block; what suits the target when 0.
     """
 
     NAME: ClassVar[str] = "nn-assign-layout"
@@ -76,7 +76,7 @@ class AssignLayout(Pass):
     block: int = 0
 
     def run(self, module: Module, context: PassContext) -> None:
-        _Assignment(module, self.block or context.target.lanes(32)).run()
+        _Assignment(module, self.block or context.target.channel_block).run()
 
 
 class _Assignment:

@@ -13,7 +13,7 @@ from xcompile.compiler.target.host import detect, host_target, usable_cores
 from xcompile.compiler.target.registry import MIXED, PRECISIONS, parse_target, targets
 from xcompile.compiler.target.target import Target
 
-NAMES = ("cpu", "x86-avx2", "x86-avx512", "x86-vnni", "arm-neon", "arm-dotprod", "arm-i8mm")
+NAMES = ("cpu", "x86-avx2", "x86-avx512", "x86-vnni", "arm-neon", "arm-dotprod", "arm-i8mm", "cuda")
 
 ZEN4 = """\
 processor\t: 0
@@ -35,7 +35,7 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_the_targets_are_this_host_and_six_named_ones() -> None:
+def test_the_targets_are_this_host_and_seven_named_ones() -> None:
     assert tuple(targets()) == NAMES
 
 

@@ -1,5 +1,6 @@
 """Which family takes a kernel, and the emitter that workers call."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from xcompile.compiler.codegen.cpu import attention_elements as _attention
@@ -91,14 +92,19 @@ FAMILIES: list[Family] = [
 """All families, the most specific first."""
 
 
-def plan(kernel: Kernel, *, node: str | None = None) -> Plan:
+def plan(kernel: Kernel, *, node: str | None = None, families: Sequence[Family] = FAMILIES) -> Plan:
     """The plan of the first family that takes the kernel.
+
+    Args:
+        kernel: the kernel.
+        node: the model nodes that it computes, for the error.
+        families: which ones there are.
 
     Raises:
         CompileError: XC4010 with each family's reason when none does.
     """
     reasons: list[str] = []
-    for family in FAMILIES:
+    for family in families:
         try:
             return family.plan(kernel)
         except NoMatch as reason:
@@ -112,6 +118,16 @@ def emit(payload: dict[str, Any]) -> EmittedKernel:
     """Emit one kernel; called in workers.
 
     Args:
+        payload: see `emit_of`.
+    """
+    return emit_of(FAMILIES, payload)
+
+
+def emit_of(families: Sequence[Family], payload: dict[str, Any]) -> EmittedKernel:
+    """Emit one kernel of one of some families.
+
+    Args:
+        families: which ones there are.
         payload: `text` (a module with one kernel.func), `family`, `schedule` (JSON text), `target`
             (JSON), `symbol`, and `prepare`, the position of an argument whose preparation is meant,
             or null for the kernel itself.
@@ -122,7 +138,7 @@ def emit(payload: dict[str, Any]) -> EmittedKernel:
         func = Func.of(module.body.operations[0].operation)
         assert func is not None
         kernel = Kernel(func, Target.from_json(payload["target"]))
-        family = next(f for f in FAMILIES if f.name == payload["family"])
+        family = next(f for f in families if f.name == payload["family"])
         made = family.plan(kernel, payload["schedule"])
         prepare = payload["prepare"]
         return (made if prepare is None else made.preparations[prepare]).emit(payload["symbol"])

@@ -348,13 +348,19 @@ class MapPlan:
         here = list(at)
         if column is not None:
             here[segment.axes[-1].axis] = column
-        there = list(here)
+        there = self._place(pull, segment, here)
+        for value, result in segment.values:
+            pull.store(targets[result], pull.value(value, here), there)
+
+    @staticmethod
+    def _place(pull: Pull, segment: Segment, at: Sequence[Coordinate]) -> list[Coordinate]:
+        """Where in the result the elements of a segment at `at` lie."""
+        there = list(at)
         if segment.shift != 0:
             there[segment.along] = pull.coordinates.add(
                 there[segment.along], pull.dim(segment.shift)
             )
-        for value, result in segment.values:
-            pull.store(targets[result], pull.value(value, here), there)
+        return there
 
     def _blocked(
         self,

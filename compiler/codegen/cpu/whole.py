@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
+from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.elementwise import Scalars
@@ -136,13 +136,19 @@ class WholePlan:
         signature = self._kernel.signature(scratch=self.scratch > 0)
         b = Builder()
         pull = self._kernel.pull(b, signature, 0)
-        results = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
-        sizes = [pull.dim(d) for d in self._sizes]
         scratch = signature.buffer(len(signature.buffers) - 1) if signature.scratch else None
         with b.loop(signature.begin, signature.end) as unit, pull.scope():
-            at = b.unflatten(unit, sizes) if sizes else []
-            self._whole.emit(Slices(b, pull, results, scratch), self._op, at)
+            self._slice(b, pull, signature, scratch, unit)
         return emitted(b, symbol, signature)
+
+    def _slice(
+        self, b: Builder, pull: Pull, signature: Signature, scratch: Buffer | None, unit: Index
+    ) -> None:
+        """The slice that is parallel unit `unit`."""
+        results = [self._kernel.destination(signature, i) for i in range(len(self._kernel.results))]
+        sizes = [pull.dim(d) for d in self._sizes]
+        at = b.unflatten(unit, sizes) if sizes else []
+        self._whole.emit(Slices(b, pull, results, scratch), self._op, at)
 
 
 def is_whole(op: Op) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.family import Plan
 from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program import program as rt
+from xcompile.compiler.codegen.program.device_steps import check_device_steps
 from xcompile.compiler.codegen.program.kernels import Constants, Kernels
 from xcompile.compiler.codegen.program.memory import Memory
 from xcompile.compiler.codegen.program.steps import Steps
@@ -58,7 +59,11 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
         setup=tuple(constants.setup),
         prepared=constants.prepared_bytes,
         heap=memory.heap,
+        on_device=target.device is not None,
+        device=tuple(kernels.device.values()),
     )
+    if target.device is not None:
+        check_device_steps(program)
     return Built(
         program,
         kernels.jobs,

@@ -9,9 +9,13 @@ from typing import Any
 
 from xcompile.compiler.codegen.job import EmittedModule
 from xcompile.compiler.codegen.program.native_text import Arithmetic, Writer
-from xcompile.compiler.codegen.program.program import Allocate, Program, Step
-from xcompile.compiler.codegen.program.run_text import Frame, RunWriter, can_fail
+from xcompile.compiler.codegen.program.program import NO_DEVICE, Allocate, Program, Step
+from xcompile.compiler.codegen.program.run_text import COPY_SYMBOL, Frame, RunWriter, can_fail
 from xcompile.compiler.support.dims import fold, symbols_of
+from xcompile.runtime.device import COPY
+
+LAUNCH_OFFSET = 72
+"""Of the field `launch` in `xc_context`."""
 
 STEPS_A_FUNCTION = 256
 """Launches in one native function at most."""
@@ -28,6 +32,11 @@ def entry_text(program: Program) -> str:
     declarations = [
         f"llvm.func @{symbol}_task(!llvm.ptr, i64, i64, !llvm.ptr)" for symbol in symbols
     ]
+    if program.on_device:
+        declarations = [
+            _descriptor(k.symbol, i, k.parameters) for i, k in enumerate(program.device)
+        ]
+        declarations.append(_descriptor(COPY_SYMBOL, COPY, 3))
     declarations.append(
         "llvm.func @xc_parallel_for(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64)"
     )
@@ -43,6 +52,17 @@ def entry_text(program: Program) -> str:
         _run(program, "init", program.setup),
     ]
     return "\n".join([*declarations, *functions])
+
+
+def _descriptor(symbol: str, number: int, slots: int) -> str:
+    """What stands in the place of a kernel's task: which kernel of the device is meant, and how many slots its record
+    has. `runtime/device.py` reads it.
+    """
+    words = f"dense<[{number}, {slots}]> : tensor<2xi64>"
+    return (
+        f"llvm.mlir.global internal constant @{symbol}_task({words}) "
+        "{alignment = 8 : i64} : !llvm.array<2 x i64>"
+    )
 
 
 def _prepare(program: Program) -> str:
@@ -84,7 +104,7 @@ def _run(program: Program, name: str, steps: Sequence[Step]) -> str:
     if len(parts) <= 1:
         body = _steps(steps, frame, starts=name == "run", returns="i32")
         return f"llvm.func @{symbol}({parameters}) -> i32 {{\n{body}\n}}"
-    kinds = ["i32" if any(map(can_fail, part)) else "" for part in parts]
+    kinds = ["i32" if program.on_device or any(map(can_fail, part)) else "" for part in parts]
     functions = [
         f"llvm.func internal @{symbol}_{i}({parameters}){' -> i32' if kind else ''} {{\n"
         f"{_steps(part, frame, starts=name == 'run' and i == 0, returns=kind)}\n}}"
@@ -104,6 +124,10 @@ def _run(program: Program, name: str, steps: Sequence[Step]) -> str:
 def _steps(steps: Sequence[Step], frame: Frame, *, starts: bool, returns: str) -> str:
     """The code of some steps; the first function of a run begins with its heap as it was made."""
     w = Writer()
+    if frame.program.on_device:
+        null = w.op("llvm.mlir.zero : !llvm.ptr")
+        missing = w.op(f'llvm.icmp "eq" {w.field(LAUNCH_OFFSET)}, {null} : !llvm.ptr')
+        w.leave_if(missing, frame.code(NO_DEVICE))
     if starts and any(isinstance(s, Allocate) for s in frame.program.walk):
         w.line("llvm.call @xc_heap_begin(%ctx) : (!llvm.ptr) -> ()")
     run = RunWriter(w, frame, steps)

@@ -10,6 +10,8 @@ import numpy as np
 
 from xcompile.compiler.codegen.cpu.families import plan
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Plan
+from xcompile.compiler.codegen.cuda.families import DevicePlan
+from xcompile.compiler.codegen.cuda.families import plan as plan_device
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.arithmetic import arithmetic_of
@@ -27,6 +29,7 @@ from xcompile.dialects.kernel import Func, Launch
 from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.cost import flops
+from xcompile.runtime.device import DeviceKernel
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Kernels:
         arithmetic: what kind of numbers the products of each are of, see `arithmetic_of`.
         stores: the types of the results of each.
         work: how much each has to do.
+        device: what launches of a GPU must know of each; empty for a CPU.
     """
 
     def __init__(self, module: Module, target: Target, launches: Sequence[Launch]) -> None:
@@ -64,6 +68,7 @@ class Kernels:
         self.arithmetic: dict[str, str] = {}
         self.stores: dict[str, str] = {}
         self.work: dict[str, Work] = {}
+        self.device: dict[str, DeviceKernel] = {}
         nodes: dict[str, dict[str, None]] = {}
         for launch in launches:
             nodes.setdefault(launch.callee, {}).update(dict.fromkeys(node_names(launch.location)))
@@ -80,9 +85,14 @@ class Kernels:
         return self._setup_symbols[callee, position]
 
     def _plan(self, func: Func, nodes: tuple[str, ...]) -> Planned:
-        kernel = Kernel(func, self._target)
-        made = plan(kernel, node=" + ".join(nodes) or None)
-        symbol = self._job(func, made, nodes)
+        kernel, node = Kernel(func, self._target), " + ".join(nodes) or None
+        if self._target.device is None:
+            made = plan(kernel, node=node)
+            symbol = self._job(func, made, nodes)
+        else:
+            made = plan_device(kernel, node=node)
+            symbol = self._job(func, made, nodes)
+            self.device[symbol] = _device_kernel(symbol, kernel, made)
         self.arithmetic[symbol] = arithmetic_of(kernel.ops)
         self.work[symbol] = work_of(kernel, made)
         stored = (DTYPES[dtype_of(value)].name for value in kernel.results)
@@ -114,11 +124,20 @@ class Kernels:
     ) -> str:
         digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()[:16]
         symbol = f"xk_{family.replace('-', '_')}_{digest}"
-        self.jobs[symbol] = Job(
-            "xcompile.compiler.codegen.cpu.families:emit", {**payload, "symbol": symbol}, MachineSpec.of(self._target),
-            kernel=kernel, nodes=nodes,
-        )  # fmt: skip
+        device = self._target.device
+        emitter = f"xcompile.compiler.codegen.{'cpu' if device is None else 'cuda'}.families:emit"
+        machine = MachineSpec.of(self._target) if device is None else MachineSpec.of_device(device)
+        payload = {**payload, "symbol": symbol}
+        self.jobs[symbol] = Job(emitter, payload, machine, kernel=kernel, nodes=nodes)
         return symbol
+
+
+def _device_kernel(symbol: str, kernel: Kernel, plan: DevicePlan) -> DeviceKernel:
+    buffers, sizes = len(kernel.parameters) + len(kernel.results), len(kernel.symbols)
+    shape = plan.launch
+    return DeviceKernel(
+        symbol, buffers + sizes, buffers, plan.scratch, shape.threads, shape.units, shape.shared, shape.blocks
+    )  # fmt: skip
 
 
 class Constants:

@@ -14,6 +14,7 @@ from typing import Any
 
 from xcompile.compiler.codegen.program.json_form import from_json, to_json
 from xcompile.compiler.support.dims import Dim, evaluate, symbol, symbols_of
+from xcompile.runtime.device import DeviceKernel
 
 SLOT_BYTES = 8
 _LINE_BYTES = 64
@@ -403,6 +404,7 @@ class Repeat:
 
 TOO_LARGE = "a size that depends on data is too large"
 NO_MEMORY = "there is no memory for a value whose size depends on data"
+NO_DEVICE = "the kernels of the model run on a GPU, and nothing was given to launch them"
 
 
 @dataclass(frozen=True)
@@ -420,6 +422,8 @@ class Program:
         setup: what happens once at load, on `weights` and `prepared` places only.
         prepared: bytes that `setup` fills.
         heap: how many addresses of heap memory the frame holds.
+        on_device: whether kernels, and all memory but that of sizes, are a GPU's.
+        device: its kernels; a launch names one by its position.
     """
 
     prefix: str
@@ -432,6 +436,8 @@ class Program:
     setup: tuple[Launch, ...] = ()
     prepared: int = 0
     heap: int = 0
+    on_device: bool = False
+    device: tuple[DeviceKernel, ...] = ()
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
@@ -464,7 +470,9 @@ class Program:
 
     @property
     def scratch(self) -> int:
-        """Bytes of scratch a thread."""
+        """Bytes of scratch a thread of the CPU."""
+        if self.on_device:
+            return 0
         return max((s.scratch for s in (*self.launches, *self.setup)), default=0)
 
     # -- what depends on data -------------------------------------------------------------------
@@ -500,6 +508,7 @@ class Program:
         found = [s.text for s in self.walk if isinstance(s, Check)]
         found += [TOO_LARGE for s in self.walk if isinstance(s, Define | Check | Give | Store)][:1]
         found += [NO_MEMORY for s in self.walk if isinstance(s, Allocate | Append)][:1]
+        found += [NO_DEVICE] if self.on_device else []
         return tuple(dict.fromkeys(found))
 
     @cached_property

@@ -31,6 +31,9 @@ from xcompile.compiler.support.dims import Dim, fold, symbol
 _CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
 """Byte offsets in `xc_context`; a test compares them with the runtime's."""
 
+COPY_SYMBOL = "xc_copy"
+"""What a program of a GPU launches to copy memory: a record of target, source and bytes."""
+
 
 def can_fail(step: Step) -> bool:
     """Whether the run may end at the step."""
@@ -75,8 +78,10 @@ class RunWriter:
         self._fields: dict[str, str] = {}
         self._sizes: dict[Dim, str] = {}
         launches = [s for s in walk_steps(steps) if isinstance(s, Launch)]
-        if launches:
-            most = max(1, *(len(s.places) + len(s.sizes) for s in launches))
+        copies = frame.program.on_device and any(isinstance(s, Copy) for s in walk_steps(steps))
+        if launches or copies:
+            least = 3 if copies else 1
+            most = max([least, *(len(s.places) + len(s.sizes) for s in launches)])
             self._record = writer.op(
                 f"llvm.alloca {writer.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr"
             )
@@ -159,6 +164,10 @@ class RunWriter:
 
     def _copy(self, target: str, source: str, length: Dim | str) -> None:
         count = length if isinstance(length, str) else self._size(length)
+        if self._frame.program.on_device:
+            self._record_values([("!llvm.ptr", target), ("!llvm.ptr", source), ("i64", count)])
+            self._parallel_for(COPY_SYMBOL, count, 1, 0)
+            return
         kinds = "(!llvm.ptr, !llvm.ptr, i64) -> ()"
         self._w.line(
             f'"llvm.intr.memmove"({target}, {source}, {count}) <{{isVolatile = false}}> : {kinds}'
@@ -187,20 +196,22 @@ class RunWriter:
         self._set(frame.late[step.filled], needed)
 
     def _launch(self, step: Launch) -> None:
-        w = self._w
         values = [("!llvm.ptr", self._address(p)) for p in step.places]
         values += [("i64", self._size(d)) for d in step.sizes]
+        self._record_values(values)
+        self._parallel_for(step.symbol, self._size(step.extent), step.grain, step.scratch)
+
+    def _record_values(self, values: Sequence[tuple[str, str]]) -> None:
+        """Fill the record of a launch."""
         for position, (kind, value) in enumerate(values):
-            w.store(value, kind, w.at(self._record, 8 * position))
-        task = w.op(f"llvm.mlir.addressof @{step.symbol}_task : !llvm.ptr")
-        extent, grain, scratch = (
-            self._size(step.extent),
-            w.constant(step.grain),
-            w.constant(step.scratch),
-        )
+            self._w.store(value, kind, self._w.at(self._record, 8 * position))
+
+    def _parallel_for(self, symbol: str, extent: str, grain: int, scratch: int) -> None:
+        w = self._w
+        task = w.op(f"llvm.mlir.addressof @{symbol}_task : !llvm.ptr")
         w.line(
-            f"llvm.call @xc_parallel_for(%ctx, {task}, {self._record}, {extent}, {grain}, {scratch}) : "
-            "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64) -> ()"
+            f"llvm.call @xc_parallel_for(%ctx, {task}, {self._record}, {extent}, {w.constant(grain)}, "
+            f"{w.constant(scratch)}) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64) -> ()"
         )
 
     def _check(self, step: Check) -> None:
