@@ -32,6 +32,7 @@ from xcompile.compiler.target.registry import (
 )
 from xcompile.compiler.target.target import Target
 from xcompile.runtime.abi import is_prefix
+from xcompile.runtime.device import Device
 
 if TYPE_CHECKING:
     import onnx
@@ -71,6 +72,7 @@ def compile(
     smooth: float | None = None,
     rounding: str = "nearest",
     arch: str | Sequence[str] = (),
+    device: Device | str | None = None,
 ) -> CompiledModel:
     """Compile a model.
 
@@ -115,6 +117,8 @@ def compile(
         rounding: with `calibrate`: "nearest", or "adaround": weights are rounded up or down as the inputs of each
             product need it.
         arch: GPU architectures (or one) of a target such as "cuda": "sm_80,sm_90". PTX is made for the oldest.
+        device: what runs a model that is for a GPU: "cuda" (the first one, by default), "cuda:1", "emulate", or a
+            device itself.
 
     Returns:
         The model, ready to run (on this machine) and to save.
@@ -162,7 +166,7 @@ def compile(
         artifact = slot.get()
         if artifact is None:
             artifact = _make(part, request, slot, progress, pool)
-        return CompiledModel(artifact, threads=most)
+        return CompiledModel(artifact, threads=most, device=device)
 
     try:
         return compiled(model)

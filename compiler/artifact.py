@@ -13,7 +13,7 @@ from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
 from xcompile.runtime.device import Device, DeviceKernel, write_kernels
 from xcompile.runtime.device_executable import DeviceExecutable
-from xcompile.runtime.devices import check_no_device, default_device
+from xcompile.runtime.devices import check_no_device, find_device
 from xcompile.runtime.executable import Executable, ModelEntry
 
 
@@ -122,14 +122,18 @@ class Artifact:
         return LaunchTable.of(self.program, families)
 
     def load(
-        self, *, threads: int | None = None, poison: bool = False, device: Device | None = None
+        self,
+        *,
+        threads: int | None = None,
+        poison: bool = False,
+        device: Device | str | None = None,
     ) -> Executable:
         """Load the model into this process.
 
         Args:
             threads: the most parts that a kernel of a CPU is split into.
             poison: see `Executable`.
-            device: what runs the kernels of a model that is for a GPU; by default the first GPU.
+            device: what runs the kernels of a model that is for a GPU, see `find_device`; by default the first GPU.
 
         Raises:
             CompileError: XC6007 when it was compiled for a machine that this one is not.
@@ -139,7 +143,7 @@ class Artifact:
         if not self.program.on_device:
             check_no_device(device)
             return Executable(entry, self.manifest, self.weights, threads=threads, poison=poison)
-        found = device or default_device()
+        found = find_device(device)
         kernels = self.device_kernels
         return DeviceExecutable(entry, self.manifest, self.weights, found, kernels, poison=poison)
 

@@ -24,7 +24,11 @@ class CompiledModel:
     """
 
     def __init__(
-        self, artifact: Artifact, *, threads: int | None = None, device: Device | None = None
+        self,
+        artifact: Artifact,
+        *,
+        threads: int | None = None,
+        device: Device | str | None = None,
     ) -> None:
         self.artifact = artifact
         self._threads = threads

@@ -24,9 +24,7 @@ _MAJOR: Final = 75
 _MINOR: Final = 76
 _SHARED_ATTRIBUTE: Final = 8
 _DEFAULT_SHARED: Final = 48 * 1024
-_HELP: Final = (
-    "run it where there is one, or emulate it: --device=emulate, device='emulate' in Python"
-)
+_HELP: Final = "run it where there is one, or emulate it: xcompile run --device=emulate, device='emulate' in Python"
 
 
 @cache

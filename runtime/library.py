@@ -16,7 +16,7 @@ from xcompile.runtime import native_library
 from xcompile.runtime.abi import Manifest
 from xcompile.runtime.device import Device, DeviceKernel, read_kernels
 from xcompile.runtime.device_executable import DeviceExecutable
-from xcompile.runtime.devices import check_no_device, default_device
+from xcompile.runtime.devices import check_no_device, find_device
 from xcompile.runtime.elf_image import MACHINES, SHARED_OBJECT, ElfImage, section_bytes
 from xcompile.runtime.errors import RuntimeModelError, shorten
 from xcompile.runtime.executable import Executable, ModelEntry
@@ -32,7 +32,7 @@ def load(
     pool: native_library.Pool | None = None,
     poison: bool = False,
     observed: bool = False,
-    device: Device | None = None,
+    device: Device | str | None = None,
 ) -> Executable:
     """Opens a compiled library.
 
@@ -45,7 +45,7 @@ def load(
         pool: see `Executable`.
         poison: see `Executable`.
         observed: see `Executable`.
-        device: what runs the kernels of a model that is for a GPU; by default the first GPU.
+        device: what runs the kernels of a model that is for a GPU, see `devices.find_device`; by default the first GPU.
 
     Raises:
         RuntimeModelError: XC7002 when the file cannot be read, is no compiled model or was changed, XC7003 when
@@ -68,7 +68,7 @@ def load(
     weights = library.address(f"{prefix}_weights")
     if kernels is not None:
         return DeviceExecutable(
-            entry, manifest, weights, device or default_device(), kernels, poison=poison
+            entry, manifest, weights, find_device(device), kernels, poison=poison
         )
     check_no_device(device)
     model = Executable(

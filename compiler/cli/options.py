@@ -37,6 +37,13 @@ Arch = Annotated[
         metavar="sm_NN,…", help="GPU architectures of a cuda target; PTX is made for the oldest."
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cuda|cuda:N|emulate",
+        help="What runs a model that is for a GPU: the first one (the default), another, or the interpreter of PTX.",
+    ),
+]
 Passes = Annotated[
     str,
     typer.Option(
@@ -120,6 +127,7 @@ class Compilation:
     keep_float: Sequence[str] = ()
     precision: Sequence[str] = ()
     arch: Sequence[str] = ()
+    device: str | None = None
 
     def precisions(self) -> dict[str, str]:
         """The precision of each glob, in the order in which they were given last."""
@@ -177,7 +185,11 @@ class Compilation:
 
         with progress_bar() as progress:
             made = compile_model(
-                model, progress=progress, fallback=self.fallback, **self.arguments()
+                model,
+                progress=progress,
+                fallback=self.fallback,
+                device=self.device,
+                **self.arguments(),
             )
         if self.fallback is not None:
             print(made.report(), file=sys.stderr)
@@ -188,7 +200,7 @@ class Compilation:
         if is_library(model):
             from xcompile.runtime.library import load
 
-            return load(model, threads=self.threads)
+            return load(model, threads=self.threads, device=self.device)
         return self.compile(model).executable
 
 

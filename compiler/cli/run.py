@@ -24,6 +24,7 @@ def run(
     ] = None,
     target: options.Target = "cpu",
     arch: options.Arch = None,
+    device: options.Device = None,
     threads: options.Threads = None,
     passes: options.Passes = "",
     pipeline: options.Pipeline = "",
@@ -45,7 +46,7 @@ def run(
     compilation = options.Compilation(
         target=target, threads=threads, passes=passes, pipeline=pipeline, load=load or (), winograd=winograd,
         jobs=jobs, cache=cache, fallback=fallback, overridable=overridable or (),
-        calibration_table=calibration_table, precision=precision or (), arch=arch or (),
+        calibration_table=calibration_table, precision=precision or (), arch=arch or (), device=device,
     )  # fmt: skip
     opened = compilation.open(model) if options.is_library(model) else compilation.compile(model)
     results = opened.run(read_inputs(inputs or (), opened.inputs))

@@ -30,6 +30,8 @@ _PIPELINE = (
 )
 
 
+_DEVICE_INTRINSICS = {"@llvm.lrint.i32.f32(": "@llvm.nvvm.f2i.rn("}
+"""Intrinsics for which LLVM has no code on a GPU, and those that do the same there."""
 _DECLARED = re.compile(r"^declare [^\n]*?@([\w.$]+)\(", re.MULTILINE)
 _BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|>=|[(\[{<)\]}>]')
 _OPENING = frozenset("([{<")
@@ -82,6 +84,8 @@ def lower_device(text: str, symbol: str, *, buffers: int, sizes: int, threads: i
     module = _parse(text)
     _check_signature(module, symbol, buffers, sizes, "the extent")
     lowered = _lower(module)
+    for general, special in _DEVICE_INTRINSICS.items():
+        lowered = lowered.replace(general, special)
     missing = [name for name in _DECLARED.findall(lowered) if not name.startswith("llvm.")]
     if missing:
         raise CompileError(

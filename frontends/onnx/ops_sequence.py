@@ -16,7 +16,6 @@ from xcompile.frontends.onnx.ops_conv import static_sizes
 from xcompile.frontends.onnx.registry import Result, onnx_op
 from xcompile.frontends.onnx.sequences import TensorSequence
 
-
 _MOST_PARTS = 1 << 16
 """Elements that a sequence gets from one tensor at most."""
 

@@ -460,6 +460,7 @@ def test_targets_says_which_run_here(capsys: pytest.CaptureFixture[str]) -> None
     text = output(capsys, "targets", "--features")
     assert re.search(r"^cpu .* yes +\w", text, flags=re.MULTILINE)
     assert re.search(r"^arm-neon +aarch64 .* neon$", text, flags=re.MULTILINE)
+    assert re.search(r"^cuda +sm_80 .* on a GPU$", text, flags=re.MULTILINE)
 
 
 # -- doctor ---------------------------------------------------------------------------------------
