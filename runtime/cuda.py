@@ -6,6 +6,7 @@ with the driver's name for it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from functools import cache
@@ -146,8 +147,9 @@ class Gpu:
         return address.value
 
     def free(self, address: int) -> None:
-        """See `device.Device`."""
-        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+        """See `device.Device`. A GPU that failed before has nothing to give back, which is no failure of its own."""
+        with contextlib.suppress(RuntimeModelError):
+            self._call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def copy_in(self, target: int, source: Bytes) -> None:
         """See `device.Device`."""
@@ -190,9 +192,14 @@ class Gpu:
         """See `device.Device`."""
         cells = [ctypes.c_uint64(value) for value in values]
         addresses = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(cell) for cell in cells))
-        self._call(
-            "cuLaunchKernel", function, blocks, 1, 1, kernel.threads, 1, 1, kernel.shared, None, addresses, None
-        )  # fmt: skip
+        try:
+            self._call(
+                "cuLaunchKernel", function, blocks, 1, 1, kernel.threads, 1, 1, kernel.shared, None, addresses, None
+            )  # fmt: skip
+        except RuntimeModelError as error:
+            raise RuntimeModelError(
+                error.code, f"{error.message} (kernel '{kernel.symbol}')", error.help
+            ) from None
 
     def synchronize(self) -> None:
         """See `device.Device`."""

@@ -30,7 +30,7 @@ def find_device(device: Device | str | None) -> Device:
         return device
     if device == EMULATE:
         return _emulated()
-    number = re.fullmatch(r"cuda(?::(\d{1,4}))?", device or "cuda")
+    number = re.fullmatch(r"cuda(?::(\d{1,4}))?", "cuda" if device is None else device)
     if number is None:
         raise RuntimeModelError(
             "XC5008", f"there is no device '{shorten(device or '')}'",
