@@ -197,7 +197,9 @@ def _blocks(
         )  # more are moved ahead by LLVM, and spill
     elif form.widens_left:
         unroll = 2 if target.memory_operands else 1  # what is widened ahead takes registers
-    k_block = max(64, target.l1d * 3 // 4 // (width * size) // 32 * 32)
+    k_block = max(64, _panel_bytes(problem, target) // (width * size) // 32 * 32)
+    if not problem.is_integer:
+        k_block = min(k_block, LONGEST_SUM)
     if few_rows and b == "packed":
         widened_symbol = packs_left(problem, form) and isinstance(problem.k, str)
         k_block = LONGEST_SUM
@@ -228,6 +230,13 @@ def _blocks(
     return ContractionSchedule(
         "tile", rows, vectors, m_block, n_block, k_block, unroll, b, prefetch
     )
+
+
+def _panel_bytes(problem: ContractionProblem, target: TargetNumbers) -> int:
+    """Bytes of a panel's block: floats come from the second-level cache as fast as tiles use them, and each block costs
+    its partial sums; those of integers are cheap beside their products.
+    """
+    return target.l1d * 3 // 4 if problem.is_integer else target.l2 // 8
 
 
 def space(problem: ContractionProblem, target: TargetNumbers) -> Iterator[ContractionSchedule]:
