@@ -38,6 +38,13 @@ def of_square_root(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda z: function(mp.sqrt(z)) / mp.sqrt(z)
 
 
+def twice_normal_tail(u: Any) -> Any:
+    """-log2(2 Phi(-v)) / v for v = u + 3.5 > 0."""
+    v = u + mp.mpf("3.5")
+    return -mp.log(mp.erfc(v / mp.sqrt(2)), 2) / v
+
+
+HALF = mp.mpf("0.5001")
 HALF_LN2 = mp.log(2) / 2 * mp.mpf("1.0001")
 LOG_TOP = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2
 QUARTER = (mp.pi / 4) ** 2 * mp.mpf("1.0001")
@@ -45,6 +52,7 @@ QUARTER = (mp.pi / 4) ** 2 * mp.mpf("1.0001")
 FITS: list[tuple[str, str, Callable[[Any], Any], Any, Any, int, int]] = [
     # name, comment, function, interval, degree for f32, degree for f64
     ("exp", "(e^r - 1 - r) / r^2", series(lambda k: 1 / mp.factorial(k + 2)), -HALF_LN2, HALF_LN2, 4, 10),
+    ("exp2", "(2^r - 1) / r", series(lambda k: mp.log(2) ** (k + 1) / mp.factorial(k + 1)), -HALF, HALF, 5, 11),
     ("log", "(2 atanh(s)/s - 2) / z of z = s^2", series(lambda k: mp.mpf(2) / (2 * k + 3)), 0, LOG_TOP, 3, 7),
     ("pow", "(2 atanh(s)/s - 2 - 2z/3) / z^2", series(lambda k: mp.mpf(2) / (2 * k + 5)), 0, LOG_TOP, 2, 7),
     ("atanh", "the same on s <= 1/3", series(lambda k: mp.mpf(2) / (2 * k + 3)), 0, mp.mpf(1) / 9, 5, 13),
@@ -52,6 +60,7 @@ FITS: list[tuple[str, str, Callable[[Any], Any], Any, Any, int, int]] = [
     ("cos", "(cos(r) - 1 + z/2) / z^2", series(lambda k: (-1) ** k / mp.factorial(2 * k + 4)), 0, QUARTER, 3, 6),
     ("erf", "erf(x)/x - 1 of z = x^2, x <= 1", of_square_root(lambda x: mp.erf(x) - x), 0, 1, 7, 14),
     ("erfc", "-log(erfc(t))/t of u = t - 3, 1 <= t <= 6", lambda u: -mp.log(mp.erfc(u + 3)) / (u + 3), -2, 3, 10, 22),
+    ("normal", "-log2(erfc(v/sqrt(2)))/v of u = v - 3.5, v <= 6*sqrt(2)", twice_normal_tail, -3.5, 6 * mp.sqrt(2) - 3.5, 12, 31),
     ("atan", "(atan(x)/x - 1) / z, x <= tan(pi/8)", odd_tail(mp.atan), 0, mp.tan(mp.pi / 8) ** 2, 4, 12),
     ("asin", "(asin(x)/x - 1) / z, x <= 1/2", odd_tail(mp.asin), 0, mp.mpf(1) / 4, 5, 13),
     ("sinh", "(sinh(x)/x - 1) / z, x <= 1", odd_tail(mp.sinh), 0, 1, 3, 7),

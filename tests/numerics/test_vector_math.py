@@ -106,6 +106,15 @@ def test_huge_arguments_are_reduced_by_all_of_pi(name: str, lanes: int) -> None:
     assert error.max() <= BOUNDS[name]
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [("f32", 5e-6), ("f64", 8e-15)])
+def test_gelu_has_relative_precision_where_one_plus_erf_cancels(dtype: str, bound: float) -> None:
+    x = np.linspace(-8.4, -1, 5000).astype(DTYPES[dtype])
+    exact = REFERENCES["gelu"](x.astype(np.longdouble))
+    assert np.max(np.abs(evaluate("gelu", x) / exact - 1)) <= bound
+    beyond = evaluate("gelu", np.array([-8.5, -100, -1e30], x.dtype))
+    np.testing.assert_array_equal(beyond, np.zeros(3))
+
+
 @pytest.mark.parametrize("lanes", [0, 4, 16])
 def test_every_function_gives_the_same_bits_for_any_number_of_lanes(lanes: int) -> None:
     x = np.linspace(-9, 9, 1600, dtype=np.float32)
