@@ -216,7 +216,7 @@ def _blocks(
     m_block = max(1, target.l2 // 2 // row_bytes // rows) * rows
     m_block = min(m_block, ceil(512 / rows) * rows)
     if isinstance(problem.m, int):
-        m_block = min(m_block, ceil(max(1, problem.m) / rows) * rows)
+        m_block = ceil(max(1, problem.m) / ceil(max(1, problem.m) / m_block) / rows) * rows
     panels = ceil(problem.n / width) if isinstance(problem.n, int) else 4
     most = 4 if not few_rows else max(1, panels // 32)
     if target.cores > 1 and not few_rows:
