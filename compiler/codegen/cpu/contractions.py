@@ -16,7 +16,7 @@ from xcompile.compiler.codegen.cpu.anchored import (
     operand_position,
     symbol_sizes,
 )
-from xcompile.compiler.codegen.cpu.builder import Builder
+from xcompile.compiler.codegen.cpu.builder import Builder, Index
 from xcompile.compiler.codegen.cpu.builder import Value as Register
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.contraction import emit_contraction
@@ -115,6 +115,8 @@ class ContractionPlan:
             self._b = self._b.permuted(_swapped(len(self._b.shape)))
         self._constant = kernel.is_constant(self._b.argument)
         self._flat = self._may_flatten()
+        self._order = self._axes_of_rows_last()
+        self._a = self._a.permuted((*self._order, len(self._order)))
         self.problem = self._problem()
         target = kernel.target
         self.schedule = (
@@ -149,6 +151,21 @@ class ContractionPlan:
                 return False
         return True
 
+    def _axes_of_rows_last(self) -> tuple[int, ...]:
+        """The axes of A without k, in the order of the problem's batch and rows.
+
+        Where B is the same for the whole batch any of them may be the rows: the one along which A is contiguous, lest
+        each of the rows is an image of its own.
+        """
+        axes = tuple(range(len(self._a.shape) - 1))
+        if self._flat or len(self._b.shape) != 2:
+            return axes
+        near = next((axis for axis in axes if self._a.strides[axis] == 1), axes[-1])
+        size, rows = self._a.shape[near], self._a.shape[-2]
+        if isinstance(size, int) and (not isinstance(rows, int) or size < rows):
+            return axes
+        return (*(axis for axis in axes if axis != near), near)
+
     def _problem(self) -> ContractionProblem:
         *a_batch, m, k = self._a.shape
         n = self._b.shape[-1]
@@ -166,7 +183,10 @@ class ContractionPlan:
                 a_strides=None, b_strides=self._b_strides(()), constant_b=self._constant, dtype=dtype,
                 operands=operands,
             )  # fmt: skip
-        batch = self.kernel.shape(self.op.y)[:-2]
+        full = self.kernel.shape(self.op.y)
+        batch = (
+            tuple(full[axis] for axis in self._order[:-1]) if len(self._b.shape) == 2 else full[:-2]
+        )
         return ContractionProblem(
             m=monomial(m), n=monomial(n), k=monomial(k), batch=tuple(monomial(d) for d in batch),
             a_strides=self._strides(self._a, batch), b_strides=self._b_strides(batch),
@@ -229,7 +249,7 @@ class ContractionPlan:
         signature = self.kernel.signature(scratch=self.scratch > 0)
         b = Builder()
         rank = len(self.kernel.shape(self.op.y))
-        sink = make_sink(
+        made = make_sink(
             self.kernel,
             b,
             signature,
@@ -238,6 +258,14 @@ class ContractionPlan:
             self._finish,
             rank - 2 if self._flat else 0,
         )
+
+        def sink(
+            b: Builder, value: Register, at: Sequence[Index], lanes: int, mask: Register | None
+        ) -> None:
+            if not self._flat and len(self._b.shape) == 2:
+                at = [*(at[self._order.index(axis)] for axis in range(rank - 1)), at[-1]]
+            made(b, value, at, lanes, mask)
+
         emit_contraction(
             b, self.problem, self.schedule, self.kernel.target,
             signature.buffer(operand_position(self.kernel, self._a.argument)),
