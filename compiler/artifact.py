@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from xcompile.compiler.codegen.cuda.assembler import AssemblyFacts
 from xcompile.compiler.codegen.link import link_library
 from xcompile.compiler.codegen.loader import LoadedObjects
 from xcompile.compiler.codegen.program.launch_table import LaunchTable
@@ -77,6 +78,7 @@ class Artifact:
         statements: what each model node computes in, and why.
         device_code: the code of each kernel of a GPU by its symbol, and by its kind: "ptx", or an architecture whose
             machine code it is.
+        assembly: what is known of that machine code, by symbol and architecture; empty without an assembler.
     """
 
     manifest: Manifest
@@ -90,6 +92,9 @@ class Artifact:
     statements: tuple[NodeStatement, ...] = ()
     device_code: Mapping[str, Mapping[str, bytes]] = field(
         default_factory=dict[str, Mapping[str, bytes]]
+    )
+    assembly: Mapping[str, Mapping[str, AssemblyFacts]] = field(
+        default_factory=dict[str, Mapping[str, AssemblyFacts]]
     )
 
     def save(self, path: Path) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from xcompile.compiler.artifact import Artifact, KernelFacts, NodeStatement
+from xcompile.compiler.codegen.cuda.assembler import AssemblyFacts
 from xcompile.compiler.codegen.program.program import Program
 from xcompile.compiler.request import Request
 from xcompile.compiler.source import FileFacts, identify
@@ -118,6 +119,10 @@ def _write(folder: Path, key: str, artifact: Artifact, external: Mapping[str, Fi
         "kernels": {symbol: asdict(facts) for symbol, facts in artifact.kernels.items()},
         "manifest": artifact.manifest.to_json(),
         "objects": [[name, len(data)] for name, data in artifact.objects.items()],
+        "assembly": {
+            symbol: {arch: asdict(facts) for arch, facts in kinds.items()}
+            for symbol, kinds in artifact.assembly.items()
+        },
         "device_code": [[symbol, kind, len(data)] for symbol, kind, data in code],
         "objects_digest": _digest(objects),
         "program": artifact.program.to_json(),
@@ -152,6 +157,10 @@ def _artifact(fields: Mapping[str, Any], folder: Path) -> Artifact:
         manifest=Manifest.from_json(fields["manifest"]),
         objects=made,
         device_code=device_code,
+        assembly={
+            symbol: {arch: AssemblyFacts(**facts) for arch, facts in kinds.items()}
+            for symbol, kinds in fields["assembly"].items()
+        },
         weights=weights,
         program=Program.from_json(fields["program"]),
         architecture=fields["architecture"],

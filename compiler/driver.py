@@ -1,5 +1,6 @@
 """One compile from start to end: read, passes, kernels, workers, artifact."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,12 @@ import numpy as np
 from xcompile import passes as _passes  # registers the passes
 from xcompile.compiler.artifact import Artifact, KernelFacts
 from xcompile.compiler.codegen.cache import ObjectCache
+from xcompile.compiler.codegen.cuda.assembler import (
+    AssemblyFacts,
+    assembled,
+    assembly_job,
+    find_assembler,
+)
 from xcompile.compiler.codegen.job import Job, MachineSpec
 from xcompile.compiler.codegen.program.build import Built, build
 from xcompile.compiler.codegen.program.program import Check, Program
@@ -39,6 +46,7 @@ from xcompile.compiler.support.options import (
     Options,
 )
 from xcompile.compiler.support.trace import TRACE
+from xcompile.compiler.target.device import Device
 from xcompile.compiler.target.target import Target
 from xcompile.compiler.worker.pool import Outcome, WorkerPool
 from xcompile.dialects.nn.base import Shape, dtype_of
@@ -137,19 +145,38 @@ def finish(
         if progress is not None:
             progress("kernels", done, total)
 
-    if pool is not None:
-        results = pool.map(list(jobs.values()), report)
-    else:
-        with worker_pool(request.options) as started:
-            results = started.map(list(jobs.values()), report)
-    objects: dict[str, bytes] = {}
-    device_code: dict[str, Mapping[str, bytes]] = {}
-    for (name, job), result in zip(jobs.items(), results, strict=True):
-        if job.machine.is_device:
-            device_code[name] = {PTX: result.code}
-        else:
-            objects[name] = result.code
-    return replace(artifact, objects=objects, device_code=device_code)
+    with contextlib.ExitStack() as stack:
+        workers = pool or stack.enter_context(worker_pool(request.options))
+        results = workers.map(list(jobs.values()), report)
+        made = dict(zip(jobs, (result.code for result in results), strict=True))
+        kernels = {name: job for name, job in jobs.items() if job.machine.is_device}
+        finished = replace(artifact, objects={n: c for n, c in made.items() if n not in kernels})
+        device = request.target.device
+        if device is None:
+            return finished
+        device_code = {name: {PTX: made[name]} for name in kernels}
+        return _assembled(replace(finished, device_code=device_code), kernels, device, workers)
+
+
+def _assembled(
+    artifact: Artifact, kernels: Mapping[str, Job], device: Device, pool: WorkerPool
+) -> Artifact:
+    """The artifact with machine code for each architecture of the device, where there is an assembler."""
+    assembler = find_assembler()
+    if assembler is None:
+        return artifact
+    wanted = [(name, arch) for name in kernels for arch in device.architectures]
+    results = pool.map(
+        [
+            assembly_job(kernels[name], artifact.device_code[name][PTX], arch, assembler)
+            for name, arch in wanted
+        ]
+    )
+    code = {name: dict(kinds) for name, kinds in artifact.device_code.items()}
+    facts: dict[str, dict[str, AssemblyFacts]] = {name: {} for name in kernels}
+    for (name, arch), result in zip(wanted, results, strict=True):
+        code[name][arch], facts[name][arch] = assembled(result)
+    return replace(artifact, device_code=code, assembly=facts)
 
 
 def _spec(name: str, dtype: str, shape: Shape) -> TensorSpec:

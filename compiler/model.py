@@ -8,6 +8,7 @@ from typing import Any, Never
 import numpy as np
 
 from xcompile.compiler.artifact import Artifact, NodeStatement
+from xcompile.compiler.codegen.cuda.assembler import INSTALL
 from xcompile.compiler.precisions import NodePrecision, precisions_of
 from xcompile.compiler.support.errors import CompileError
 from xcompile.runtime.abi import TensorSpec
@@ -81,12 +82,18 @@ class CompiledModel:
         return self.executable.run(inputs, outputs, arena)
 
     def report(self) -> str:
-        """A line for each launch of a kernel: the model's nodes, who emits the kernel, and its schedule."""
-        facts = self.artifact.kernels
-        return "\n".join(
-            f"{step.node}: {facts[step.symbol].family} {facts[step.symbol].schedule}"
-            for step in self.artifact.program.launches
-        )
+        """A line for each launch of a kernel: the model's nodes, who emits the kernel, and its schedule.
+
+        For a GPU also what its assembler says of the kernel, or that there was none.
+        """
+        facts, lines = self.artifact.kernels, list[str]()
+        for step in self.artifact.program.launches:
+            line = f"{step.node}: {facts[step.symbol].family} {facts[step.symbol].schedule}"
+            assembly = self.artifact.assembly.get(step.symbol, {})
+            lines.append("; ".join([line, *(f"{arch}: {made}" for arch, made in assembly.items())]))
+        if self.artifact.device_code and not self.artifact.assembly:
+            lines.append(f"PTX only, as ptxas is not installed ({INSTALL}): the driver compiles it")
+        return "\n".join(lines)
 
     def precisions(self) -> list[NodePrecision]:
         """Which products are of 8-bit integers, which are not, and why; in the order of running."""

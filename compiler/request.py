@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xcompile.compiler.codegen.cuda.assembler import find_assembler
 from xcompile.compiler.support.fingerprint import compiler_fingerprint, extensions_fingerprint
 from xcompile.compiler.support.options import VERIFY_NUMERICS, Options
 from xcompile.compiler.support.plugins import plugin_module_name
@@ -72,7 +73,9 @@ class Request:
         extensions = extensions_fingerprint({plugin_module_name(Path(path)) for path in self.load})
         if extensions is None:
             return None
+        assembler = find_assembler() if self.target.device is not None else None
         described = {
+            "assembler": assembler.version if assembler is not None else None,
             "calibration": hashlib.sha256(self.calibration.encode()).hexdigest(),
             "compiler": compiler_fingerprint(),
             "explain": sorted(self.explain),

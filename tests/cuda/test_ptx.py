@@ -1,7 +1,6 @@
 """Kernels of models for `cuda` are PTX that NVIDIA's assembler takes, for every architecture."""
 
-import shutil
-import subprocess
+import re
 from pathlib import Path
 
 import onnx
@@ -10,10 +9,16 @@ import pytest
 import xcompile
 from tests.e2e.compiled_node import shared_pool
 from tests.e2e.test_digits import MODEL
+from xcompile.compiler import driver, request
+from xcompile.compiler.codegen.cuda.assembler import (
+    INSTALL,
+    AssemblyFacts,
+    assemble,
+    find_assembler,
+    read_facts,
+)
 from xcompile.compiler.target.device import ARCHITECTURES
 from xcompile.runtime.library import read_manifest
-
-PTXAS = shutil.which("ptxas")
 
 
 def compiled(target: str, arch: str = "sm_80") -> xcompile.CompiledModel:
@@ -41,17 +46,43 @@ def test_multiplications_and_additions_are_never_contracted() -> None:
     assert "add.rn.f32" in text
 
 
-@pytest.mark.skipif(PTXAS is None, reason="ptxas is not installed: pip install nvidia-cuda-nvcc")
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_the_assembler_takes_every_kernel_without_spills(arch: str, tmp_path: Path) -> None:
-    for symbol, text in code_of(compiled("cuda-fp16", arch)).items():
-        source = tmp_path / f"{symbol}.ptx"
-        source.write_text(text)
-        assert PTXAS is not None
-        command = [PTXAS, f"-arch={arch}", "-v", str(source), "-o", str(tmp_path / "out.cubin")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "0 bytes spill stores, 0 bytes spill loads" in done.stderr
+@pytest.mark.skipif(find_assembler() is None, reason=f"ptxas is not installed: {INSTALL}")
+def test_the_assembler_makes_machine_code_of_every_architecture_without_spills() -> None:
+    model = compiled("cuda-fp16", ",".join(ARCHITECTURES))
+    for symbol, kinds in model.artifact.device_code.items():
+        assert list(kinds) == ["ptx", *ARCHITECTURES]
+        assert all(kinds[arch].startswith(b"\x7fELF") for arch in ARCHITECTURES)
+        facts = model.artifact.assembly[symbol]
+        assert all(0 < made.registers <= 64 and made.spilled == 0 for made in facts.values())
+    assert re.search(r"; sm_90: \d+ registers, 0 bytes spilled, 0 bytes of shared", model.report())
+
+
+def test_without_an_assembler_a_model_has_ptx_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "find_assembler", lambda: None)
+    monkeypatch.setattr(request, "find_assembler", lambda: None)
+    model = compiled("cuda-bf16")
+    assert {tuple(kinds) for kinds in model.artifact.device_code.values()} == {("ptx",)}
+    assert model.report().endswith(
+        "PTX only, as ptxas is not installed (pip install nvidia-cuda-nvcc): the driver compiles it"
+    )
+
+
+def test_what_the_assembler_says_is_read() -> None:
+    said = (
+        "ptxas info    : Compiling entry function 'k' for 'sm_80'\n"
+        "    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n"
+        "ptxas info    : Used 40 registers, used 1 barriers, 2048 bytes smem, 400 bytes cmem[0]\n"
+    )
+    assert read_facts(said) == AssemblyFacts(registers=40, spilled=28, shared=2048)
+
+
+@pytest.mark.skipif(find_assembler() is None, reason=f"ptxas is not installed: {INSTALL}")
+def test_what_the_assembler_refuses_is_an_error_of_one_line() -> None:
+    assembler = find_assembler()
+    assert assembler is not None
+    payload = {"ptx": ".version 7.0\n.target sm_80\nnonsense", "architecture": "sm_80"}
+    with pytest.raises(xcompile.CompileError, match=r"XC4013 ptxas [\d.]+ for sm_80: .*error"):
+        assemble({**payload, "path": assembler.path, "version": assembler.version})
 
 
 def test_a_saved_model_holds_its_kernels(tmp_path: Path) -> None:
