@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +38,19 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
     away = (error > 0) == (total > 0)
     return np.where(inexact, bits + np.where(away, 1, -1), bits).view(np.float64).astype(dtype)
+
+
+def _fused_double(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact) if exact else a * b + c
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+_FUSED_DOUBLES: Function = np.vectorize(_fused_double, otypes=[np.float64])
 
 
 def _extreme(choose: Function, join: Function) -> Function:
@@ -155,7 +170,7 @@ def operation(parts: tuple[str, ...]) -> Function | None:
             return _EXTREMES[name, "NaN" in parts]
         exact = name in ("neg", "abs", "copysign", "add", "sub", "mul")
         if name == "fma" and kind == "f64":
-            return None
+            return _FUSED_DOUBLES
         return _FLOATS.get(name) if exact or "rn" in parts else None
     return _INTEGERS.get(name)
 

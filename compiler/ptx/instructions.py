@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from xcompile.compiler.ptx import arithmetic
-from xcompile.compiler.ptx.machine import DONE, Action, Machine
-from xcompile.compiler.ptx.memory import UNSIGNED, Array
+from xcompile.compiler.ptx.machine import DONE, WARP, Action, Machine
+from xcompile.compiler.ptx.memory import UNSIGNED, Array, Trap
 from xcompile.compiler.ptx.parser import refuse
 from xcompile.compiler.ptx.syntax import (
     WIDTHS,
@@ -235,6 +235,27 @@ def _barrier(decoder: Decoder, code: Instruction) -> Action:
     return lambda machine: machine.arrive(number(machine), 0, wait=True, aligned=True)
 
 
+def _shuffle(decoder: Decoder, code: Instruction) -> Action:
+    """`shfl.sync.bfly`: the value of the thread whose lane differs in some bits."""
+    if code.parts != ("shfl", "sync", "bfly", "b32") or len(code.operands) != 5:
+        refuse(code.line, f"the instruction '{code.text}' is not known")
+    target = code.operands[0]
+    target = target.items[0] if isinstance(target, Vector) else target
+    write = decoder.operands.writer(target, "b32", code.line)
+    value, apart, last, mask = (decoder.read(code, i, "u32") for i in range(1, 5))
+
+    def action(machine: Machine) -> None:
+        machine.whole_warps("a shuffle")
+        if (mask(machine) != 0xFFFFFFFF).any() or (last(machine) != WARP - 1).any():
+            raise Trap("a shuffle of a part of a warp is not known")
+        lane = machine.lane[machine.threads]
+        source = np.arange(lane.size) - lane + (lane ^ apart(machine).astype(np.int64))
+        values = np.broadcast_to(value(machine), lane.size)
+        write(machine, values[source])
+
+    return action
+
+
 def _load(decoder: Decoder, code: Instruction) -> Action:
     kind = code.parts[-1]
     if "param" in code.parts:
@@ -344,6 +365,7 @@ _FORMS: Mapping[str, Callable[[Decoder, Instruction], Action]] = {
     "exit": _return,
     "bar": _barrier,
     "barrier": _barrier,
+    "shfl": _shuffle,
     "ld": _load,
     "st": _store,
 }

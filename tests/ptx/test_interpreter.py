@@ -160,6 +160,22 @@ def test_threads_of_a_block_exchange_by_shared_memory() -> None:
     assert report.used_sectors == 1.0
 
 
+def test_threads_of_a_warp_exchange_by_shuffles() -> None:
+    body = "ld.global.b32 %r4, [%rd4];\nshfl.sync.bfly.b32 %r5|%p1, %r4, 5, 31, -1;\nst.global.b32 [%rd5], %r5;"
+    out = np.zeros(THREADS, np.float32)
+    run(body, FLOATS, out)
+    np.testing.assert_array_equal(out, FLOATS[np.arange(THREADS) ^ 5])
+
+
+def test_a_fused_product_of_doubles_is_rounded_once() -> None:
+    body = """
+        cvt.f64.f32 %rd6, %r4;
+        fma.rn.f64 %rd7, %rd6, %rd6, 0dBFF0000000000000;
+        cvt.rn.f32.f64 %r5, %rd7;"""
+    x = np.full(THREADS, 1 + 2.0**-23, np.float32)
+    np.testing.assert_array_equal(computed(body, x), np.float32(2.0**-22 + 2.0**-46))
+
+
 def test_bank_conflicts_are_counted() -> None:
     body = """
         mov.b32 %r7, tile;
@@ -190,6 +206,7 @@ def test_sectors_that_are_not_used_are_counted() -> None:
         (SHARED.format(barrier=""), "reads what another thread wrote"),
         ("setp.eq.b32 %p1, %r1, 3;\n@%p1 bar.sync 0;", "divergent barrier"),
         ("AGAIN:\nbra AGAIN;", "no end after"),
+        ("setp.eq.b32 %p1, %r1, 3;\n@%p1 shfl.sync.bfly.b32 %r5, %r1, 1, 31, -1;", "a part of a warp"),
     ],
 )  # fmt: skip
 def test_what_a_gpu_does_not_forgive_is_found(

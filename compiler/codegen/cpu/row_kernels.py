@@ -19,7 +19,9 @@ from xcompile.compiler.codegen.cpu.casts import convert
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
 from xcompile.compiler.codegen.cpu.family import Kernel, Packing, Preparation, emitted
 from xcompile.compiler.codegen.cpu.pull import Pull
+from xcompile.compiler.codegen.cpu.row_axis import Load
 from xcompile.compiler.codegen.cpu.rows import Parameter, emit_rows
+from xcompile.compiler.codegen.cpu.sink import Sink
 from xcompile.compiler.codegen.job import EmittedKernel
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match
@@ -33,6 +35,8 @@ from xcompile.dialects.nn.kinds import is_elementwise
 _NORMS = ("nn.layer_norm", "nn.rms_norm")
 _SOFTMAX = ("nn.softmax", "nn.log_softmax")
 _REDUCTIONS = tuple(f"nn.reduce_{name}" for name in rows.REDUCTIONS)
+ANCHORS = (*_NORMS, *_SOFTMAX, *_REDUCTIONS)
+"""The ops that row kernels are about."""
 
 Group = Callable[[Pull, Coordinate, int, int], list[Coordinate]]
 """Coordinates on some neighbouring axes from their flat index: `group(pull, flat, first, last + 1)`."""
@@ -44,7 +48,7 @@ class RowFamily:
     name = "rows"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> "RowPlan":
-        return RowPlan(kernel, anchor(kernel, *_NORMS, *_SOFTMAX, *_REDUCTIONS), schedule)
+        return RowPlan(kernel, anchor(kernel, *ANCHORS), schedule)
 
 
 class RowPlan:
@@ -171,6 +175,18 @@ class RowPlan:
     def emit(self, symbol: str) -> EmittedKernel:
         signature = self.kernel.signature(scratch=self.scratch > 0)
         b = Builder()
+        load, sink, scale, bias = self.ends(b, signature)
+        emit_rows(
+            b, self.problem, self.schedule, self.kernel.target, load, sink, signature.begin, signature.end,
+            self.kernel.environment(signature),
+            signature.buffer(len(signature.buffers) - 1) if signature.scratch else None, scale, bias,
+        )  # fmt: skip
+        return emitted(b, symbol, signature)
+
+    def ends(
+        self, b: Builder, signature: Signature
+    ) -> tuple[Load, Sink, Parameter | None, Parameter | None]:
+        """The input, the output, the scale and the bias of the rows."""
         pulls: dict[int, Pull] = {}
 
         def pull_of(lanes: int) -> Pull:
@@ -195,12 +211,7 @@ class RowPlan:
             self._sink(b, pull_of(lanes), signature, value, at, lanes, mask)
 
         scale, bias = (self._parameter(pull_of, v) for v in self._parameters())
-        emit_rows(
-            b, self.problem, self.schedule, self.kernel.target, load, sink, signature.begin, signature.end,
-            self.kernel.environment(signature),
-            signature.buffer(len(signature.buffers) - 1) if signature.scratch else None, scale, bias,
-        )  # fmt: skip
-        return emitted(b, symbol, signature)
+        return load, sink, scale, bias
 
     def _sink(
         self,
@@ -216,7 +227,8 @@ class RowPlan:
         single = self.problem.is_reduction and self.problem.is_contiguous
         if single:
             dtype = self.problem.dtype
-            value = b.op(f"vector.extract {value}[0] : {dtype} from vector<{lanes}x{dtype}>")
+            if lanes:
+                value = b.op(f"vector.extract {value}[0] : {dtype} from vector<{lanes}x{dtype}>")
             pull = self.kernel.pull(b, signature, 0)
         places: list[Coordinate] = list(at)
         if not single and lanes:

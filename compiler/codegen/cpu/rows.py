@@ -68,13 +68,26 @@ def emit_rows(
             )
         else:
             axis = _across(b, problem, schedule, lanes, load, sink, unit, length, inner)
-        rows = _Rows(b, problem, axis, lanes, length)
-        if problem.is_reduction:
-            rows.reduction()
-        elif problem.kind in ("layer_norm", "rms_norm"):
-            rows.normalization(scale, bias)
-        else:
-            rows.softmax()
+        write_rows(b, problem, axis, lanes, length, scale, bias)
+
+
+def write_rows(
+    b: Builder,
+    problem: RowProblem,
+    axis: Axis,
+    lanes: int,
+    length: Index,
+    scale: Parameter | None,
+    bias: Parameter | None,
+) -> None:
+    """Write what a unit does along its axis; arguments are those of `emit_rows`, `lanes` those of the axis."""
+    rows = _Rows(b, problem, axis, lanes, length)
+    if problem.is_reduction:
+        rows.reduction()
+    elif problem.kind in ("layer_norm", "rms_norm"):
+        rows.normalization(scale, bias)
+    else:
+        rows.softmax()
 
 
 def _across(

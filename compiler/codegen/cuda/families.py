@@ -5,6 +5,7 @@ from typing import Any, Protocol, cast
 from xcompile.compiler.codegen.cpu import families as cpu
 from xcompile.compiler.codegen.cpu.family import Family, Kernel, Plan
 from xcompile.compiler.codegen.cuda.launch import LaunchShape
+from xcompile.compiler.codegen.cuda.rows import RowsFamily
 from xcompile.compiler.codegen.cuda.simt import SimtFamily
 from xcompile.compiler.codegen.job import EmittedKernel
 
@@ -19,6 +20,7 @@ class DevicePlan(Plan, Protocol):
 
 
 FAMILIES: list[Family] = [
+    RowsFamily(),
     SimtFamily(),
 ]
 """All families, the most specific first. Their plans are `DevicePlan`s."""
