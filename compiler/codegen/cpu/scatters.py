@@ -77,12 +77,16 @@ class ScatterPlan:
         pull = self.kernel.pull(b, signature, self.schedule.lanes)
         slices = Slices(b, pull, [self.kernel.destination(signature, 0)], None)
         with b.loop(signature.begin, signature.end) as unit, pull.scope():
-            run = pull.dim(self._run)
-            low = b.mul(unit, self.schedule.block)
-            high = b.min(run, b.add(low, self.schedule.block))
-            self._copy(slices, low, high)
-            self._update(slices, low, high)
+            self._unit(slices, unit)
         return emitted(b, symbol, signature)
+
+    def _unit(self, slices: Slices, unit: Index) -> None:
+        """What parallel unit `unit` does."""
+        b, run = slices.b, slices.pull.dim(self._run)
+        low = b.mul(unit, self.schedule.block)
+        high = b.min(run, b.add(low, self.schedule.block))
+        self._copy(slices, low, high)
+        self._update(slices, low, high)
 
     def _copy(self, slices: Slices, low: Index, high: Index) -> None:
         pull, op = slices.pull, self.op

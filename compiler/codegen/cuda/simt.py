@@ -7,12 +7,14 @@ know more about a kernel come before this one.
 
 from collections.abc import Sequence
 
+from xcompile.compiler.codegen.cpu.anchored import ending
 from xcompile.compiler.codegen.cpu.builder import Buffer, Builder, Index, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate
 from xcompile.compiler.codegen.cpu.family import Kernel, Plan
 from xcompile.compiler.codegen.cpu.map import MapPlan, Segment
 from xcompile.compiler.codegen.cpu.pull import Pull, Source
-from xcompile.compiler.codegen.cpu.whole import WholePlan, is_whole
+from xcompile.compiler.codegen.cpu.scatters import ScatterPlan
+from xcompile.compiler.codegen.cpu.whole import Slices, WholePlan, is_whole
 from xcompile.compiler.codegen.cuda.launch import (
     DeviceSignature,
     LaunchShape,
@@ -40,12 +42,15 @@ _ELEMENTS = to_json(MapSchedule(lanes=0, block=1, blocks=0))
 
 
 class SimtFamily:
-    """Takes every kernel whose ops all have element functions, and the ops of `whole.py`."""
+    """Takes every kernel whose ops all have element functions, scatters, and the ops of `whole.py`."""
 
     name = "simt"
 
     def plan(self, kernel: Kernel, schedule: str | None = None) -> Plan:
         """Plan the kernel; see `family.Family`."""
+        if any(op.NAME == "nn.scatter_nd" for op in kernel.ops):
+            made = ending(kernel, "nn.scatter_nd", "a scatter")
+            return SimtScatterPlan(kernel, *made, schedule or _ELEMENTS)
         if any(is_whole(op) for op in kernel.ops):
             return SimtSlicesPlan(kernel, schedule, self.name)
         return SimtPlan(kernel, schedule or _ELEMENTS, self.name)
@@ -109,6 +114,24 @@ class SimtPlan(MapPlan):
                     pull.store(targets[result], pull.zero(dtype_of(value)), there)
 
         b.either(exists, compute, clear)
+
+
+class SimtScatterPlan(ScatterPlan):
+    """A thread an element of a run, in all of its places: what meets at a place is joined in the order of updates."""
+
+    family = "simt"
+    launch = LaunchShape(_THREADS, _THREADS)
+
+    def emit(self, symbol: str) -> EmittedKernel:
+        """The kernel's text; see `family.Plan`."""
+        signature = signature_of(self.kernel)
+        b = Builder()
+        pull = self.kernel.pull(b, signature, 0)
+        slices = Slices(b, pull, [self.kernel.destination(signature, 0)], None)
+        unit = thread_number(b)
+        with b.when(b.compare("slt", unit, signature.end)), pull.scope():
+            self._unit(slices, unit)
+        return emitted(b, symbol, signature, self.launch)
 
 
 class SimtSlicesPlan(WholePlan):
