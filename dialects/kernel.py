@@ -9,6 +9,7 @@ of caches and of tuning.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import (
@@ -28,6 +29,28 @@ from xcompile.dialects.nn.base import InnerShape, NnOp, Shape, Sizes
 kernel = Dialect("kernel")
 
 
+@dataclass(frozen=True)
+class Rows:
+    """How a result lies within a larger tensor: in rows, of which each is contiguous.
+
+    Attributes:
+        axes: how many of the axes in memory, the first ones, count rows; what the others hold is one row.
+        pitch: elements from the beginning of one row to that of the next.
+    """
+
+    axes: int
+    pitch: Dim
+
+    @staticmethod
+    def parse(text: str) -> "Rows | None":
+        """What `str` wrote; None for the empty text of a result that is a tensor of its own."""
+        axes, _, pitch = text.partition(":")
+        return Rows(int(axes), parse(pitch)) if text else None
+
+    def __str__(self) -> str:
+        return f"{self.axes}:{self.pitch}"
+
+
 @kernel.op("func", pure=False)
 class Func(Op):
     """One kernel.
@@ -36,13 +59,14 @@ class Func(Op):
         sym_name: its name.
         arguments: the shape of each argument, as Dims over d0, d1, …: "d0;64;8;8".
         constants: positions of the arguments that are constants of the model.
-        results: how many results it has.
+        rows: how each result lies within a larger tensor, see `Rows`; nothing where all are tensors of their own.
     """
 
     body: Region
     sym_name: str
     arguments: tuple[str, ...]
     constants: tuple[int, ...] = ()
+    rows: tuple[str, ...] = ()
 
     @property
     def block(self) -> ir.Block:
@@ -64,6 +88,10 @@ class Func(Op):
 
     def argument_shapes(self) -> list[Shape]:
         return [parse_shape(text) for text in self.arguments]
+
+    def result_rows(self) -> "list[Rows | None]":
+        """For each result how it lies within a larger tensor, or None."""
+        return [Rows.parse(text) for text in self.rows or ("",) * len(self.returned)]
 
 
 @kernel.op("return", pure=False)

@@ -45,8 +45,14 @@ class KernelInterpreter:
     def __init__(self, module: Module, inputs: Sequence[np.ndarray]) -> None:
         """Prepare for ops of `module` where `@main` has these arguments."""
         self.module = module
-        self.kernels = {f.sym_name: f for o in module.module.body.operations if (f := Func.of(o))}
+        self.kernels = _kernels(module)
         self.sizes = _sizes(module, inputs)
+
+    def kernel(self, op: Launch) -> Func:
+        """The kernel that a launch calls."""
+        if op.callee not in self.kernels:  # it was added to the module
+            self.kernels = _kernels(self.module)
+        return self.kernels[op.callee]
 
     def run_block(
         self,
@@ -122,7 +128,7 @@ class KernelInterpreter:
 
     def launch(self, op: Launch, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results of a launch."""
-        kernel = self.kernels[op.callee]
+        kernel = self.kernel(op)
         known = execute_kernel(self.module, kernel, inputs, self.bindings(op))
         return [known[v] for v in kernel.returned]
 
@@ -152,6 +158,10 @@ def execute_kernel(
         else:
             execute(operation, module, known)
     return known
+
+
+def _kernels(module: Module) -> dict[str, Func]:
+    return {f.sym_name: f for o in module.module.body.operations if (f := Func.of(o))}
 
 
 def _sizes(module: Module, inputs: Sequence[np.ndarray]) -> dict[str, int]:

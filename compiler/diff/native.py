@@ -4,7 +4,8 @@ import ctypes
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -100,18 +101,24 @@ class NativeKernel:
             sizes: what d0, d1, … are.
         """
         memory = [self._argument(i, x, sizes) for i, x in enumerate(inputs)]
-        outputs: list[tuple[Value, tuple[int, ...], AlignedMemory]] = []
-        for value in self._kernel.results:
-            shape = tuple(evaluate(d, sizes) for d in self._kernel.shape(value))
-            count = evaluate(Layout.of(value.type).elements(shape), {})
-            made = AlignedMemory(max(count * numpy_dtype(value).itemsize, 1))
-            made.array[:] = 0xFF  # what a kernel forgets to write is seen
-            outputs.append((value, shape, made))
-        slots = [m.address for m in (*memory, *(made for *_, made in outputs))]
+        outputs = [self._result(i, sizes) for i in range(len(self._kernel.results))]
+        slots = [m.address for m in (*memory, *(made.memory for made in outputs))]
         slots += [sizes[name] for name in self._kernel.symbols]
         extent = evaluate(self.plan.extent, sizes)
         self._call(None, slots, extent, self.plan.scratch)
-        return [_read(value, shape, made) for value, shape, made in outputs]
+        return [made.read() for made in outputs]
+
+    def _result(self, position: int, sizes: Mapping[str, int]) -> "_Result":
+        """Memory for a result, in rows where the kernel stores in rows."""
+        value, rows = self._kernel.results[position], self._kernel.rows[position]
+        shape = tuple(evaluate(d, sizes) for d in self._kernel.shape(value))
+        axes = [evaluate(d, {}) for d in Layout.of(value.type).sizes(shape)]
+        count = prod(axes[: rows.axes]) if rows else 1
+        row = prod(axes[rows.axes if rows else 0 :])
+        pitch = evaluate(rows.pitch, sizes) if rows else row
+        memory = AlignedMemory(max(count * pitch * numpy_dtype(value).itemsize, 1))
+        memory.array[:] = 0xFF  # what a kernel forgets to write is seen
+        return _Result(value, shape, memory, count, row, pitch)
 
     def _argument(
         self, position: int, array: np.ndarray, sizes: Mapping[str, int]
@@ -204,10 +211,31 @@ def _stored(array: np.ndarray) -> AlignedMemory:
     return memory
 
 
-def _read(value: Value, shape: tuple[int, ...], memory: AlignedMemory) -> np.ndarray:
-    dtype, layout = numpy_dtype(value), Layout.of(value.type)
-    count = evaluate(layout.elements(shape), {})
-    flat = memory.array[: count * dtype.itemsize].copy()
-    if dtype == np.bool_:
-        return layout.unpack(flat != 0, shape)
-    return layout.unpack(flat.view(dtype), shape)
+@dataclass(frozen=True)
+class _Result:
+    """Memory that a kernel stores a result in.
+
+    Attributes:
+        value: the result.
+        shape: its logical sizes.
+        memory: where it lies.
+        count: how many rows it lies in.
+        row: elements of a row.
+        pitch: elements from the beginning of one row to that of the next.
+    """
+
+    value: Value
+    shape: tuple[int, ...]
+    memory: AlignedMemory
+    count: int
+    row: int
+    pitch: int
+
+    def read(self) -> np.ndarray:
+        """The elements, row-major."""
+        dtype, layout = numpy_dtype(self.value), Layout.of(self.value.type)
+        raw = self.memory.array[: self.count * self.pitch * dtype.itemsize]
+        kind = np.dtype(np.uint8) if dtype == np.bool_ else dtype
+        rows = raw.view(kind).reshape(self.count, self.pitch)[:, : self.row]
+        flat = np.ascontiguousarray(rows).reshape(-1)
+        return layout.unpack(flat != 0 if dtype == np.bool_ else flat.copy(), self.shape)

@@ -189,7 +189,7 @@ class Recording:
         self, launch: Launch, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]
     ) -> tuple[list[np.ndarray], Allowed]:
         """The results of a launch for operands and sizes, and what rounding may do to them."""
-        kernel = self.kernels.kernels[launch.callee]
+        kernel = self.kernels.kernel(launch)
         inside = execute_kernel(self.module, kernel, inputs, sizes)
         allowed = Allowed()
         for operation in kernel.ops[:-1]:
@@ -262,7 +262,7 @@ class _Update:
         launch = Launch.of(operation)
         if launch is None:
             return operation.name in _KEEPS_DIFFERENCES
-        kernel = self._recording.kernels.kernels[launch.callee]
+        kernel = self._recording.kernels.kernel(launch)
         names = [o.name for o in kernel.ops[:-1] if o.name not in _NO_DATA]
         return bool(names) and (names[0] in _SUMS or _KEEPS_DIFFERENCES.issuperset(names))
 

@@ -7,6 +7,7 @@ result is stored.
 
 import re
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
 from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Lane
@@ -18,7 +19,7 @@ from xcompile.compiler.ir.op import Op
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.ir.rewrite import no_match, producer
 from xcompile.compiler.schedule.window import Size
-from xcompile.compiler.support.dims import Dim, symbol, symbols_of
+from xcompile.compiler.support.dims import Dim, product, symbol, symbols_of
 from xcompile.dialects.nn.base import Shape
 from xcompile.dialects.nn.reshape import Transpose
 
@@ -79,13 +80,13 @@ def make_sink(
     pulls: dict[int, Pull] = {}
     destination = kernel.destination(signature, 0)
     root, result = kernel.results[0], op.results[0]
-    shape = kernel.shape(result)
+    flattened = kernel.shape(result)[: leading + 1]
 
     def sink(_: Builder, value: Value, at: Sequence[Index], lanes: int, mask: Value | None) -> None:
         if lanes not in pulls:
             pulls[lanes] = kernel.pull(b, signature, lanes)
         pull = pulls[lanes]
-        places = [*driven(at[0], shape[: leading + 1]), *at[1:]]
+        places = [*stored_places(pull, at[0], flattened, kernel.seams), *at[1:]]
         if lanes:
             places[lane_axis] = Lane(at[-1] if leading else at[lane_axis], lanes)
 
@@ -112,6 +113,18 @@ def driven(flat: Coordinate, sizes: Sequence[Dim]) -> list[Coordinate]:
     longer = [axis for axis, size in enumerate(sizes) if size != 1]
     driver = longer[-1] if longer else len(sizes) - 1
     return [flat if axis == driver else 0 for axis in range(len(sizes))]
+
+
+def stored_places(
+    pull: Pull, flat: Coordinate, sizes: Sequence[Dim], seams: AbstractSet[int]
+) -> list[Coordinate]:
+    """Coordinates on the first axes of a result from their flat index, where rows of it may end before `seams`."""
+    axis = next((s for s in sorted(seams) if s < len(sizes)), 0)
+    if not axis:
+        return driven(flat, sizes)
+    row = pull.dim(product(sizes[axis:]))
+    outer, inner = pull.coordinates.div(flat, row), pull.coordinates.rem(flat, row)
+    return [*driven(outer, sizes[:axis]), *driven(inner, sizes[axis:])]
 
 
 def read_places(

@@ -92,6 +92,13 @@ FAMILIES: list[Family] = [
 """All families, the most specific first."""
 
 
+STORES_ROWS = frozenset(
+    {"attention", "blocked", "contraction", "conv", "conv-transpose", "depthwise", "integer-conv", "integer-depthwise",
+     "map", "pool", "rows", "winograd"}
+)  # fmt: skip
+"""Families whose kernels may store their result in rows of a larger tensor."""
+
+
 def plan(kernel: Kernel, *, node: str | None = None, families: Sequence[Family] = FAMILIES) -> Plan:
     """The plan of the first family that takes the kernel.
 
@@ -105,6 +112,9 @@ def plan(kernel: Kernel, *, node: str | None = None, families: Sequence[Family] 
     """
     reasons: list[str] = []
     for family in families:
+        if kernel.seams and family.name not in STORES_ROWS:
+            reasons.append(f"{family.name}: the result lies in rows of a larger tensor")
+            continue
         try:
             return family.plan(kernel)
         except NoMatch as reason:

@@ -20,7 +20,7 @@ from xcompile.compiler.ir.op import Op, Value, view
 from xcompile.compiler.ir.rewrite import no_match
 from xcompile.compiler.support.dims import Dim, symbols_of
 from xcompile.compiler.target.target import Target
-from xcompile.dialects.kernel import Func, KernelSizes
+from xcompile.dialects.kernel import Func, KernelSizes, Rows
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.kinds import is_elementwise
 
@@ -124,6 +124,16 @@ class Kernel:
         tables = {op.operands[1] for op in self.ops if op.NAME == "nn.lookup"}
         return [p for p in self.parameters if p not in tables]
 
+    @property
+    def rows(self) -> list[Rows | None]:
+        """For each result how it lies within a larger tensor; None for one of its own."""
+        return self.func.result_rows()
+
+    @property
+    def seams(self) -> frozenset[int]:
+        """Axes in memory before which rows of a result end: no loop over memory may go on across these."""
+        return frozenset(rows.axes for rows in self.rows if rows is not None)
+
     def shape(self, value: Value) -> Shape:
         return self.sizes.shape(value)
 
@@ -172,6 +182,8 @@ class Kernel:
             content = (self.sizes.content(op.results[0]) or ()) if op.NAME == "kernel.dims" else ()
             for dim in (*content, *(d for shape in shapes for d in shape)):
                 found.update(dict.fromkeys(symbols_of(dim)))
+        for rows in filter(None, self.rows):
+            found.update(dict.fromkeys(symbols_of(rows.pitch)))
         return sorted(found, key=lambda name: int(name[1:]))
 
     def signature(self, *, scratch: bool = False) -> Signature:
@@ -198,7 +210,8 @@ class Kernel:
         """Where a result is stored."""
         value = self.results[result]
         buffer = signature.buffer(len(self.parameters) + result)
-        return Source(buffer, self.shape(value), Layout.of(value.type), dtype_of(value))
+        layout, rows = Layout.of(value.type), self.rows[result]
+        return Source(buffer, self.shape(value), layout, dtype_of(value), rows)
 
 
 class Family(Protocol):

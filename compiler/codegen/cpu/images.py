@@ -148,7 +148,7 @@ class ConvPlan(ImagePlan):
     def _may_flatten(self) -> bool:
         """Whether everything in the epilogue takes the image's rows for one long row."""
         kernel, op = self.kernel, self.op
-        if not kernel.is_pointwise(besides=op):
+        if not kernel.is_pointwise(besides=op) or any(axis > 2 for axis in kernel.seams):
             return False
         others = [p for p in kernel.spread if p not in op.operands]
         full = kernel.shape(op.y)

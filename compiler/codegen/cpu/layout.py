@@ -4,7 +4,7 @@
 the logical shape stays N, C, spatial, and the channels beyond C in the last block are zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from xcompile.compiler.codegen.cpu.coordinates import Coordinate, Coordinates, F
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.support.dims import Dim, ceildiv, product
 from xcompile.dialects.nn.layouts import block_of
+
+_NO_PITCHES: Mapping[int, Index] = {}
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,15 @@ class Layout:
         """The layout that a tensor type's encoding names."""
         return Layout(block_of(tensor))
 
+    def sizes(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The sizes of the axes in memory."""
+        if not self.block:
+            return tuple(shape)
+        return (shape[0], ceildiv(shape[1], self.block), *shape[2:], self.block)
+
     def elements(self, shape: Sequence[Dim]) -> Dim:
         """How many elements the memory holds, padding included."""
-        if not self.block:
-            return product(shape)
-        return product([shape[0], ceildiv(shape[1], self.block), *shape[2:], self.block])
+        return product(self.sizes(shape))
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """The elements of a tensor in the order of memory; channels beyond the last are zero."""
@@ -53,16 +59,21 @@ class Layout:
         return np.ascontiguousarray(split.reshape(n, blocks * self.block, *spatial)[:, :c])
 
     def offset(
-        self, arithmetic: Coordinates, shape: Sequence[Index], at: Sequence[Coordinate]
+        self,
+        arithmetic: Coordinates,
+        shape: Sequence[Index],
+        at: Sequence[Coordinate],
+        pitches: Mapping[int, Index] = _NO_PITCHES,
     ) -> Coordinate:
-        """The linear offset of the elements at `at`."""
+        """The linear offset of the elements at `at`; `pitches` are strides of axes behind which memory is not dense."""
         b = arithmetic.b
         if not self.block:
-            return arithmetic.flatten(at, row_major_strides(arithmetic, shape))
+            return arithmetic.flatten(at, row_major_strides(arithmetic, shape, pitches))
         n, channel, *spatial = at
         outer, inner = self._split(arithmetic, channel)
         blocks = b.ceildiv(shape[1], self.block)
-        strides = row_major_strides(arithmetic, [shape[0], blocks, *shape[2:], self.block])
+        sizes = [shape[0], blocks, *shape[2:], self.block]
+        strides = row_major_strides(arithmetic, sizes, pitches)
         return arithmetic.flatten([n, outer, *spatial, inner], strides)
 
     def _split(self, arithmetic: Coordinates, channel: Coordinate) -> tuple[Coordinate, Coordinate]:
@@ -82,11 +93,14 @@ class Layout:
 PLAIN = Layout()
 
 
-def row_major_strides(arithmetic: Coordinates, shape: Sequence[Index]) -> list[Index]:
-    """The stride of each axis, in elements."""
+def row_major_strides(
+    arithmetic: Coordinates, shape: Sequence[Index], pitches: Mapping[int, Index] = _NO_PITCHES
+) -> list[Index]:
+    """The stride of each axis, in elements; `pitches` are those of axes that do not follow from the axes behind."""
     strides: list[Index] = []
     step: Index = 1
-    for size in reversed(shape):
+    for axis, size in reversed(list(enumerate(shape))):
+        step = pitches.get(axis, step)
         strides.append(step)
         step = arithmetic.b.mul(step, size)
     return strides[::-1]

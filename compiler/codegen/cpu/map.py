@@ -122,6 +122,9 @@ class MapPlan:
             )
         )  # fmt: skip
         self.schedule.check(kernel.target)
+        columns = self._known_columns()
+        if kernel.seams and kernel.is_pointwise() and columns and columns < self.schedule.lanes:
+            no_match("rows are shorter than vectors")
         if self._layout.block:  # the schedule says how many there may be
             self._segments = self._find_segments()
 
@@ -232,7 +235,8 @@ class MapPlan:
             return self._plain_axes(shape)
         groups: list[list[int]] = []
         for axis in self._plain_axes(shape):
-            together = [*groups[-1], axis.axis] if groups and axis.axis - 1 >= first else []
+            goes_on = axis.axis - 1 >= first and axis.axis not in self._kernel.seams
+            together = [*groups[-1], axis.axis] if groups and goes_on else []
             if together and self._walk_alike(operands, shape, together):
                 groups[-1] = together
             else:

@@ -33,6 +33,7 @@ from xcompile.compiler.ir.op import Op, view
 from xcompile.compiler.ir.op import Value as Tensor
 from xcompile.compiler.support.dims import Dim, fold
 from xcompile.compiler.support.errors import CompileError
+from xcompile.dialects.kernel import Rows
 from xcompile.dialects.nn.base import Shape, Sizes, dtype_of
 from xcompile.dialects.nn.const import Const
 
@@ -120,12 +121,21 @@ def _four(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor in memory: a kernel argument or result."""
+    """A tensor in memory: a kernel argument or result.
+
+    Attributes:
+        buffer: where it begins.
+        shape: its logical sizes.
+        layout: how its elements lie.
+        dtype: of its elements.
+        rows: how it lies within a larger tensor; None for one of its own.
+    """
 
     buffer: Buffer
     shape: Shape
     layout: Layout
     dtype: str
+    rows: Rows | None = None
 
 
 class Pull:
@@ -298,7 +308,9 @@ class Pull:
     def offset(self, source: Source, at: At) -> Coordinate:
         """The linear offset of elements in the buffer."""
         shape = [self.dim(d) for d in source.shape]
-        return source.layout.offset(self.coordinates, shape, at)
+        rows = source.rows
+        pitches = {} if rows is None else {rows.axes - 1: self.dim(rows.pitch)}
+        return source.layout.offset(self.coordinates, shape, at, pitches)
 
     def _load_channels(self, source: Source, at: At, channels: Sequence[int]) -> Value:
         """Any channels of a pixel, known by number, from whole vectors; what the tensor does not have is anything."""

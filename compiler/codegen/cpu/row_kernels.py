@@ -12,6 +12,7 @@ from xcompile.compiler.codegen.cpu.anchored import (
     monomial,
     operand_position,
     plain,
+    stored_places,
     symbol_sizes,
 )
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Signature, Value
@@ -66,6 +67,7 @@ class RowPlan:
         self._first, self._last = self._axes()
         plain(kernel)
         self.problem = self._problem()
+        self._check_seams()
         target = kernel.target
         self.schedule = (
             from_json(RowSchedule, schedule) if schedule else rows.heuristic(self.problem, target)
@@ -115,6 +117,21 @@ class RowPlan:
         if self.op.NAME not in _NORMS:
             return None, None
         return self.op.scale, getattr(self.op, "bias", None)
+
+    def _check_seams(self) -> None:
+        """Vectors, and what is finished a row at a time, do not go on where rows of the result end."""
+        if self.problem.is_contiguous and self.problem.is_reduction:
+            return
+        first = self._first if self.problem.is_contiguous else self._last
+        moved = self._last - self._first if self._drops_axes else 0
+        if any(axis > first - moved for axis in self.kernel.seams):
+            no_match(
+                "vectors of the result would go on from one row of a larger tensor to the next"
+            )
+
+    @property
+    def _drops_axes(self) -> bool:
+        return self.problem.is_reduction and not self.op.keepdims
 
     @property
     def unit_cost(self) -> float:
@@ -235,9 +252,7 @@ class RowPlan:
             position = 1 if self.problem.is_contiguous else len(at) - 1
             places[position] = Lane(at[position], lanes)
         there = self._outputs(pull, places, self._group)
-        stored = self._outputs(
-            pull, places, lambda _, flat, low, high: driven(flat, self._shape[low:high])
-        )
+        stored = self._outputs(pull, places, self._stored)
         value = convert(b, value, self.problem.dtype, self._element, pull.lanes)
         with pull.masked(None if single else mask), pull.bound(self.op.results[0], lambda _: value):
             pull.store(
@@ -245,6 +260,12 @@ class RowPlan:
                 pull.value(self.kernel.results[0], there),
                 stored,
             )
+
+    def _stored(self, pull: Pull, flat: Coordinate, low: int, high: int) -> list[Coordinate]:
+        """Coordinates in memory on the axes [low, high) of x, from their flat index."""
+        moved = self._last - self._first if self._drops_axes and low >= self._last else 0
+        seams = {axis - low + moved for axis in self.kernel.seams}
+        return stored_places(pull, flat, self._shape[low:high], {s for s in seams if s > 0})
 
     def _parameter(self, pull_of: Any, value: Tensor | None) -> Parameter | None:
         if value is None:

@@ -7,6 +7,7 @@ from xcompile.compiler.codegen.cpu.family import Plan
 from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.device_steps import check_device_steps
+from xcompile.compiler.codegen.program.in_place import join_in_place
 from xcompile.compiler.codegen.program.kernels import Constants, Kernels
 from xcompile.compiler.codegen.program.memory import Memory
 from xcompile.compiler.codegen.program.steps import Steps
@@ -44,6 +45,7 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
     """Plan every kernel of a module at the kernel level and lay out its memory."""
     with module.context, ir.Location.unknown():
         values = Values(module)
+        join_in_place(module, values, target)
         kernels = Kernels(module, target, values.launches)
         constants = Constants(module, kernels)
         memory = Memory(values)

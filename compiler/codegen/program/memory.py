@@ -6,6 +6,7 @@ gives is written where its result lies; what a loop carries has a second place f
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.codegen.program.storage import Life, place
@@ -49,8 +50,9 @@ class Memory:
     def place(self, value: Value) -> rt.Place:
         """Where a value that is no constant lies."""
         whole, offset = self._values.whole(value)
-        found = self._places[whole]
-        return found.behind(offset)
+        found = self._places[whole].behind(offset)
+        part = self._values.inside.get(value)
+        return found if part is None else replace(found, rows=part.rows, pitch=part.pitch)
 
     def slot(self, value: Value) -> int | None:
         """The number of the address of a value on the heap; None for one that lies elsewhere."""

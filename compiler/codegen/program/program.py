@@ -31,6 +31,8 @@ class Place:
         slot: for "heap", which of the program's addresses.
         value: for "arena", names the value that owns the memory, for the verifier.
         at: for "input" and "output", bytes from the beginning of the array.
+        rows: how many rows the tensor lies in, each in one piece.
+        pitch: bytes from the beginning of one row to that of the next, where there are several.
     """
 
     space: str
@@ -38,6 +40,8 @@ class Place:
     slot: int = 0
     value: int = 0
     at: Dim = 0
+    rows: Dim = 1
+    pitch: Dim = 0
 
     @property
     def is_given(self) -> bool:
@@ -61,7 +65,8 @@ class Place:
 
     def __str__(self) -> str:
         space = f"heap{self.slot}" if self.space == "heap" else self.space
-        return f"{space}[{self.offset}]" + (f"+{self.at}" if self.at != 0 else "")
+        rows = f" in {self.rows} rows of {self.pitch}" if self.rows != 1 else ""
+        return f"{space}[{self.offset}]" + (f"+{self.at}" if self.at != 0 else "") + rows
 
 
 @dataclass(frozen=True)

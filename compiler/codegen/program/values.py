@@ -1,6 +1,7 @@
 """The values of a module at the kernel level: their shapes, and which share memory."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from xcompile.compiler.codegen.cpu.layout import Layout
 from xcompile.compiler.codegen.cpu.pull import memory_dtype
@@ -16,7 +17,6 @@ from xcompile.dialects.kernel import (
     SHAPES,
     Check,
     Define,
-    Func,
     Launch,
     Read,
     View,
@@ -26,8 +26,23 @@ from xcompile.dialects.kernel import (
 from xcompile.dialects.nn.base import Shape, dtype_of
 from xcompile.dialects.nn.const import Const
 from xcompile.dialects.nn.control import ControlOp, If, Loop, yielded
-from xcompile.dialects.nn.layouts import block_of
-from xcompile.dialects.nn.slicing import Concat
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a value lies in another one.
+
+    Attributes:
+        whole: the other one.
+        offset: the byte of it where the value begins.
+        rows: how many rows the value lies in, each in one piece.
+        pitch: bytes from the beginning of one row to that of the next, where there are several.
+    """
+
+    whole: Value
+    offset: Dim
+    rows: Dim = 1
+    pitch: Dim = 0
 
 
 class Values:
@@ -44,7 +59,7 @@ class Values:
         self._module = module
         self._block = module.main.regions[0].blocks[0]
         self._shapes: dict[Value, Shape] = {}
-        self._inside: dict[Value, tuple[Value, Dim]] = {}
+        self._inside: dict[Value, Part] = {}
         self._stored_in: dict[Value, Value] = {}
         self._opened: dict[Op, set[Dim]] = {}
         self._late: set[str] = set()
@@ -57,7 +72,6 @@ class Values:
         self._known.update(s for shape in shapes for d in shape for s in symbols_of(d))
         self._find_shapes(self._block)
         self.returned: list[Value] = list(list(self._block.operations)[-1].operation.operands)
-        self._join_in_place()
         self._count = 0
         self._number(self._block)
 
@@ -90,8 +104,8 @@ class Values:
                 self._count += 1
 
     @property
-    def inside(self) -> Mapping[Value, tuple[Value, Dim]]:
-        """Values that lie in another one, and at which byte of it."""
+    def inside(self) -> Mapping[Value, Part]:
+        """Values that lie in another one, and where."""
         return self._inside
 
     def shape(self, value: Value) -> Shape:
@@ -176,95 +190,41 @@ class Values:
 
     def base(self, value: Value) -> Value:
         """The value whose memory `value` is, or a part of."""
-        return self._based(value)[0]
+        return self.based(value)[0]
 
-    def _based(self, value: Value) -> tuple[Value, Dim, bool]:
+    def based(self, value: Value) -> tuple[Value, Dim, bool]:
         """The value whose memory `value` is, the byte where it begins there, and whether it may be only a part."""
         offset: Dim = 0
         part = False
         while not isinstance(value.owner, ir.Block) and (seen := View.of(value.owner)) is not None:
             if seen.start:
                 behind = self._shapes[seen.x][seen.axis + 1 :]
-                offset = offset + parse(seen.start) * product(behind) * self._item_bytes(value)
+                offset = offset + parse(seen.start) * product(behind) * self.item_bytes(value)
                 part = True
             value = seen.x
         return value, offset, part
 
-    def _join_in_place(self) -> None:
-        """Let the operands of concatenations be made where the result lies, so that these need no launch.
-
-        That takes operands that are next to each other in the result: no axis before theirs is longer than 1.
-        """
-        concats = {f.sym_name: c for f in self._funcs() if (c := _only_concat(f)) is not None}
-        whole = {result for launch in self.launches for result in launch.results}
-        whole -= {v for v in whole if self.is_late(v)}  # allocated when their size is known
-        whole -= {
-            self.base(v) for block in self.ops if block != self._block for v in yielded(block) or ()
-        }
-        movable = whole - {self.base(v) for v in self.returned}  # outputs lie where the caller says
-        joined: set[Op] = set()
-        for launch in self.launches:
-            concat = concats.get(launch.callee)
-            result = launch.results[0]
-            if (
-                concat is None
-                or result not in whole
-                or not self._are_neighbours(launch, concat.axis, movable)
-            ):
-                continue
-            offset: Dim = 0
-            for value in map(self.base, launch.inputs):
-                self._inside[value] = (result, offset)
-                offset = offset + self.bytes_of(value)
-            joined.add(launch)
-        for block, ops in self.ops.items():
-            self.ops[block] = [op for op in ops if op not in joined]
-
-    def _are_neighbours(self, launch: Launch, axis: int, movable: Set[Value]) -> bool:
-        """Whether the operands (or what they view) can lie next to each other in the result, and nowhere else."""
-        shape, inputs = self._shapes[launch.results[0]], [self.base(v) for v in launch.inputs]
-        here = launch.operation.block
-        free = all(
-            v in movable and v not in self._inside and ir.OpResult(v).owner.operation.block == here
-            for v in inputs
-        ) and len(set(inputs)) == len(inputs)
-        free = free and not any(self._based(v)[2] for v in launch.inputs)
-        block = block_of(launch.results[0].type)
-        whole = not block or all(self._shapes[v][1] % block == 0 for v in launch.inputs[:-1])
-        alike = all(block_of(v.type) == block for v in inputs)
-        return free and whole and alike and all(d == 1 for d in shape[: axis % len(shape)])
+    def join(self, launch: Launch, parts: Mapping[Value, Part]) -> None:
+        """Let a launch need no step, since the values that it reads are made where its result lies."""
+        self._inside.update(parts)
+        self.ops[launch.operation.block].remove(launch)
 
     def whole(self, value: Value) -> tuple[Value, Dim]:
         """The value that owns the memory, and the byte where `value` starts in it."""
-        value, offset, _ = self._based(value)
+        value, offset, _ = self.based(value)
         while value in self._inside or value in self._stored_in:
             if value in self._stored_in:
                 value = self._stored_in[value]
                 continue
-            value, inner = self._inside[value]
-            offset = offset + inner
+            part = self._inside[value]
+            value, offset = part.whole, offset + part.offset
         return value, offset
-
-    def _funcs(self) -> list[Func]:
-        return [f for o in self._module.module.body.operations if (f := Func.of(o)) is not None]
 
     def bytes_of(self, value: Value) -> Dim:
         """How many bytes the value takes in memory."""
-        return Layout.of(value.type).elements(self._shapes[value]) * self._item_bytes(value)
+        return Layout.of(value.type).elements(self._shapes[value]) * self.item_bytes(value)
 
     @staticmethod
-    def _item_bytes(value: Value) -> int:
+    def item_bytes(value: Value) -> int:
+        """How many bytes an element of the value takes in memory."""
         return bits_of(memory_dtype(dtype_of(value))) // 8
-
-
-def _only_concat(func: Func) -> Concat | None:
-    """The concatenation of a kernel that does nothing else."""
-    *ops, returned = func.ops
-    concat = Concat.of(ops[0]) if len(ops) == 1 else None
-    if (
-        concat is None
-        or list(concat.xs) != func.parameters
-        or list(returned.operands) != [concat.y]
-    ):
-        return None
-    return concat

@@ -6,7 +6,7 @@ Arena offsets are compared for sample sizes of the inputs, those of them at whic
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xcompile.compiler.codegen.program import program as rt
 from xcompile.compiler.support.dims import Dim, evaluate, symbols_of
@@ -47,6 +47,40 @@ def _sample(program: rt.Program, size: int) -> dict[str, int] | None:
     return env if holds else None
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """A value that lies in rows of a larger one, which is written when rows of others fill the gaps.
+
+    Attributes:
+        space: "arena" or "output".
+        owner: names the larger value, or is the number of the output.
+        start: the first byte.
+        length: bytes of a row.
+        count: how many rows.
+        pitch: bytes from the beginning of one row to that of the next.
+    """
+
+    space: str
+    owner: int
+    start: int
+    length: int
+    count: int
+    pitch: int
+
+    @property
+    def end(self) -> int:
+        return self.start + (self.count - 1) * self.pitch + self.length
+
+    def meets(self, start: int, end: int) -> bool:
+        """Whether bytes from the first row to the last are in a range."""
+        return self.start < end and start < self.end
+
+    def follows(self, other: "_Rows") -> bool:
+        """Whether each row begins where the other's ends."""
+        alike = replace(other, start=self.start, length=self.length) == self
+        return alike and self.start == other.start + other.length
+
+
 @dataclass
 class _State:
     """What a run has done so far.
@@ -57,6 +91,7 @@ class _State:
         heap: the bytes of each address in use.
         written: the addresses at which something is written.
         outputs: the ranges of bytes of each that are written, in order and joined where they meet.
+        rows: what is written in rows, until these and others are one range.
     """
 
     env: dict[str, int]
@@ -66,6 +101,7 @@ class _State:
     outputs: dict[int, list[tuple[int, int]]] = field(
         default_factory=dict[int, list[tuple[int, int]]]
     )
+    rows: list[_Rows] = field(default_factory=list[_Rows])
 
 
 class _EndsError(Exception):
@@ -181,6 +217,7 @@ class _Run:
             self._require(first.outputs == other.outputs, "the branches write other outputs")
             first.written &= other.written
             first.arena = [part for part in first.arena if part in other.arena]
+            first.rows = [part for part in first.rows if part in other.rows]
             first.env = {k: v for k, v in first.env.items() if k in other.env}
 
     def _loop(self, step: rt.Loop) -> None:
@@ -217,6 +254,7 @@ class _Run:
     # -- memory ---------------------------------------------------------------------------------
 
     def _read(self, place: rt.Place, length: int | None) -> None:
+        self._require(self._value(place.rows) <= 1, f"{place} is read in rows")
         match place.space:
             case "arena":
                 start, end = self._range(place, 1 if length is None else length)
@@ -244,13 +282,20 @@ class _Run:
                 self._require(False, f"there is no memory {place}")
 
     def _write(self, place: rt.Place, length: int) -> None:
+        count = self._value(place.rows)
+        if count > 1 and length > 0:
+            self._write_rows(place, length, count)
+            return
         match place.space:
             case "arena":
                 start, end = self._range(place, length)
-                total = self._value(self._program.arena)
-                self._require(start >= 0 and end <= total, f"{place} leaves the arena of {total}")
-                self._state.arena = [
-                    part for old in self._state.arena for part in _outside(old, start, end)
+                self._clear(place, start, end)
+                self._state.rows = [
+                    part
+                    for part in self._state.rows
+                    if part.space != "arena"
+                    or part.owner == place.value
+                    or not part.meets(start, end)
                 ]
                 if start < end:
                     self._state.arena.append((start, end, place.value))
@@ -261,6 +306,50 @@ class _Run:
                 self._output(self._value(place.offset), *self._range(place, length))
             case _:
                 self._require(False, f"{place} is written")
+
+    def _clear(self, place: rt.Place, start: int, end: int) -> None:
+        """Whatever lies in a range of the arena is gone."""
+        total = self._value(self._program.arena)
+        self._require(start >= 0 and end <= total, f"{place} leaves the arena of {total}")
+        self._state.arena = [
+            part for old in self._state.arena for part in _outside(old, start, end)
+        ]
+
+    def _write_rows(self, place: rt.Place, length: int, count: int) -> None:
+        """Write rows; where they and those of others fill a pitch, all of them are one range."""
+        start, _ = self._range(place, 0)
+        pitch, row = self._value(place.pitch), length // count
+        self._require(row * count == length and row <= pitch, f"{place} has no whole rows")
+        if place.space == "heap":
+            self._inside(replace(place, rows=1), (count - 1) * pitch + row)
+            self._state.written.add(place.slot)
+            return
+        self._require(place.space in ("arena", "output"), f"{place} is written in rows")
+        owner = place.value if place.space == "arena" else self._value(place.offset)
+        made = _Rows(place.space, owner, start, row, count, pitch)
+        if place.space == "arena":
+            self._clear(place, start, made.end)
+        others = [p for p in self._state.rows if p.space == made.space and p.meets(start, made.end)]
+        for part in others:
+            apart = (start - part.start) % pitch >= part.length and (
+                part.start - start
+            ) % pitch >= row
+            fits = part.owner == owner and (part.count, part.pitch) == (count, pitch) and apart
+            again = part == made and place.space == "arena"
+            self._require(
+                again or fits or part.owner != owner, f"{place} is written over {part.start}"
+            )
+        kept = [p for p in self._state.rows if p not in others or (p.owner == owner and p != made)]
+        chain = _chain(made, kept)
+        if sum(part.length for part in chain) < pitch:
+            self._state.rows = [*kept, made]
+            return
+        self._state.rows = [part for part in kept if part not in chain]
+        first = chain[0].start
+        if place.space == "output":
+            self._output(owner, first, first + count * pitch)
+        else:
+            self._state.arena.append((first, first + count * pitch, owner))
 
     def _output(self, position: int, start: int, end: int) -> None:
         ranges = self._state.outputs.setdefault(position, [])
@@ -299,6 +388,16 @@ def _outside(part: tuple[int, int, int], start: int, end: int) -> list[tuple[int
     low, high, value = part
     found = [(low, min(high, start), value), (max(low, end), high, value)]
     return [p for p in found if p[0] < p[1]] if low < end and start < high else [part]
+
+
+def _chain(made: _Rows, others: Sequence[_Rows]) -> list[_Rows]:
+    """The rows that follow each other without a gap, among them `made`."""
+    chain = [made]
+    while before := next((p for p in others if chain[0].follows(p)), None):
+        chain.insert(0, before)
+    while after := next((p for p in others if p.follows(chain[-1])), None):
+        chain.append(after)
+    return chain
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

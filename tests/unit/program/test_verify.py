@@ -110,3 +110,50 @@ def test_parts_of_a_value_may_be_written_one_by_one():
     verify_program(Program("m", ((16,),), ((16,),), 128, (), (*parts, whole)))
     with pytest.raises(CompileError, match="does not hold"):
         verify_program(Program("m", ((16,),), ((16,),), 128, (), (parts[0], whole)))
+
+
+def rows(at, length, *, count=2, pitch=64, value=1, space="arena"):
+    """A launch that writes rows of a larger value, and how many bytes these are in all."""
+    place = Place(space, at, value=value, rows=count, pitch=pitch)
+    if space == "output":
+        place = Place(space, 0, at=at, rows=count, pitch=pitch)
+    return launch(X, place, lengths=(64, length * count))
+
+
+WHOLE = launch(A, Y, lengths=(128, 64))
+IN_ROWS = Program("m", ((16,),), ((16,),), 128, (), (rows(0, 24), rows(24, 40), WHOLE))
+OUTPUT_IN_ROWS = Program(
+    "m", ((16,),), ((32,),), 0, (),
+    (rows(24, 40, space="output"), rows(0, 24, space="output")),
+)  # fmt: skip
+
+
+def test_what_is_written_in_rows_is_whole_when_the_gaps_are_filled():
+    verify_program(IN_ROWS)
+    verify_program(OUTPUT_IN_ROWS)
+    verify_program(Program.from_json(IN_ROWS.to_json()))
+    between = launch(X, arena(128, 2))
+    verify_program(
+        dataclasses.replace(IN_ROWS, arena=192, steps=(rows(0, 24), between, rows(24, 40), WHOLE))
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (planted(IN_ROWS, 1), r"arena\[0\] does not hold what is read"),
+        (planted(IN_ROWS, 1, rows(24, 36)), r"arena\[0\] does not hold what is read"),
+        (planted(IN_ROWS, 1, rows(24, 40, count=1)), r"arena\[0\] does not hold what is read"),
+        (planted(IN_ROWS, 1, rows(24, 40, value=2)), r"arena\[0\] does not hold what is read"),
+        (planted(IN_ROWS, 1, rows(20, 44)), r"is written over 0"),
+        (planted(IN_ROWS, 1, rows(24, 40, pitch=60)), r"is written over 0"),
+        (planted(IN_ROWS, 1, rows(24, 40, count=3)), r"leaves the arena of 128"),
+        (planted(IN_ROWS, 0, rows(0, 80)), r"has no whole rows"),
+        (planted(IN_ROWS, 0, rows(0, 24), launch(X, arena(80, 2), lengths=(64, 8))), r"does not hold what is read"),
+        (planted(OUTPUT_IN_ROWS, 1), "output 0 is not written"),
+        (planted(OUTPUT_IN_ROWS, 1, rows(24, 40, space="output")), "is written over 24"),
+    ],
+)  # fmt: skip
+def test_rows_that_overlap_or_leave_gaps_are_named(program, problem):
+    with pytest.raises(CompileError, match=problem):
+        verify_program(program)
