@@ -143,7 +143,7 @@ class CompiledConv:
         self.schedule.check(problem, target)
         self.lanes = target.lanes(32)
         self.bytes = conv.scratch_bytes(problem, self.schedule, target)
-        element, total = ("i8", "i32") if problem.is_integer else ("f32", "f32")
+        element, total = ("i8", "i32") if problem.is_integer else (problem.dtype, "f32")
         result = "i8" if requantize else total
         buffers = (element, element, total, element, result) + (("i8",) if self.bytes else ())
         signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))

@@ -13,7 +13,9 @@ from typing import Literal
 from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 
-Instruction = Literal["fma", "vpdpbusd", "pairs", "sdot", "udot", "smmla", "smull", "vdpbf16ps"]
+Instruction = Literal[
+    "fma", "vpdpbusd", "pairs", "sdot", "udot", "smmla", "smull", "vdpbf16ps", "fmlal"
+]
 """The instructions; "fma" is of float32 or float64, "pairs" of int16 (`vpmaddwd` on x86), for any signs."""
 
 NARROW_FLOATS = ("f16", "bf16")
@@ -76,6 +78,8 @@ def product_form(
     if left in NARROW_FLOATS and left == right:
         if left == "bf16" and pairs and _has_vdpbf16ps(target):
             return ProductForm("vdpbf16ps", left, left, "f32", 2)
+        if left == "f16" and written_for(target, "fp16fml"):
+            return ProductForm("fmlal", left, left, "f32")
         return ProductForm("fma", "f32", left, "f32")
     if left not in ("i8", "ui8") or right not in ("i8", "ui8"):
         raise ScheduleError(f"there are no products of {left} and {right}")

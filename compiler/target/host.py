@@ -33,6 +33,7 @@ _X86_SAME: Final = frozenset(
 _ARM_NAMES: Final = {
     "asimd": "neon",
     "asimddp": "dotprod",
+    "asimdfhm": "fp16fml",
     "asimdhp": "fullfp16",
     "atomics": "lse",
     "bf16": "bf16",

@@ -69,7 +69,7 @@ _NAMED: Final = (
     _x86("x86-vnni", _AVX512 | {"avx512vnni"}, 48 * _KIB, 1280 * _KIB, 24 * _MIB),
     _arm("arm-neon", _NEON, 32 * _KIB, 512 * _KIB, 0),
     _arm("arm-dotprod", _DOTPROD, 64 * _KIB, 1 * _MIB, 32 * _MIB),
-    _arm("arm-i8mm", _DOTPROD | {"bf16", "i8mm"}, 64 * _KIB, 1 * _MIB, 32 * _MIB),
+    _arm("arm-i8mm", _DOTPROD | {"bf16", "fp16fml", "i8mm"}, 64 * _KIB, 1 * _MIB, 32 * _MIB),
 )
 
 

@@ -11,13 +11,13 @@ from xcompile.compiler.target.host import host_target
 from xcompile.compiler.target.registry import targets
 
 DTYPES = {
-    "i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32, "bf16": ml_dtypes.bfloat16
+    "i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16
 }  # fmt: skip
 
 EVERY = [pytest.param(i, id=i.intrinsic.removeprefix("llvm.")) for i in INSTRUCTIONS]
 
 
-FLOATS = {"f32": np.uint32, "bf16": np.uint16}
+FLOATS = {"f32": np.uint32, "bf16": np.uint16, "f16": np.uint16}
 
 
 def floats(random: np.random.Generator, lanes: int, dtype: str, round_: int) -> np.ndarray:

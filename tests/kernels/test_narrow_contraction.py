@@ -18,7 +18,10 @@ DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 AVX512 = targets()["x86-avx512"]
 BF16 = replace(AVX512, name="x86-bf16", features=AVX512.features | {"avx512bf16"})
 NATIVE = [*runnable_targets(), *([BF16] if BF16.runs_on(host_target()) else [])]
-EXPANDED = [each.portable(targets()["x86-avx2"]) for each in (BF16, targets()["arm-neon"])]
+EXPANDED = [
+    each.portable(targets()["x86-avx2"])
+    for each in (BF16, targets()["arm-neon"], targets()["arm-i8mm"])
+]
 ALL = [pytest.param(t, id=t.name) for t in (*NATIVE, *EXPANDED)]
 SHAPES = [(1, 33, 7), (37, 19, 65)]
 

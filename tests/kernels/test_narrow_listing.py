@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from bench.blocked import CompiledConv
 from bench.matmul import CompiledContraction
 from tests.kernels.test_integer_listing import STACK, count, loops
 from xcompile.compiler.schedule.contraction import ContractionProblem
+from xcompile.compiler.schedule.conv import ConvProblem
+from xcompile.compiler.schedule.window import Window
 from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 
@@ -21,6 +24,7 @@ CASES = [
         targets()["x86-avx2"], "bf16", "vfmadd231ps", ("vpmovzxwd", "vpslld"), id="avx2-bf16"
     ),
     pytest.param(targets()["arm-neon"], "f16", "fmla", ("fcvtl",), id="neon-f16"),
+    pytest.param(targets()["arm-i8mm"], "f16", "fmlal", (), id="fmlal"),
     pytest.param(targets()["arm-neon"], "bf16", "fmla", ("shll",), id="neon-bf16"),
 ]
 
@@ -36,3 +40,14 @@ def test_the_loop_multiplies_what_it_widens_at_the_load_and_keeps_its_sums_in_re
     for body in found:
         assert all(count(body, each) for each in widening)
         assert not [line for line in body if STACK.search(line)]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_convolutions_multiply_float16_without_widening_where_there_is_fmlal(size: int) -> None:
+    window = Window((size, size), pads=(size // 2,) * 4)
+    problem = ConvProblem(1, 128, 28, 28, 128, window, dtype="f16", weights="f16")
+    kernel = CompiledConv(problem, targets()["arm-i8mm"]).kernel
+    found = loops(kernel.listing, "fmlal")
+    assert max(count(body, "fmlal") for body in found) >= 12
+    assert all(count(body, each) == 0 for body in found for each in ("fmla", "fcvtl"))
+    assert (kernel.stack_stores, kernel.calls) == (0, [])

@@ -122,6 +122,10 @@ def _bfloat_pairs(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+def _low_halves(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return _fused(a[:4].astype(np.float32), b[:4].astype(np.float32), sums)
+
+
 # -- expansions: a lane of 32 bits is taken apart by shifts, which every machine has -------------------
 
 
@@ -179,6 +183,12 @@ def _expand_bfloat_pairs(lanes: int) -> Expansion:
         return total
 
     return expansion
+
+
+def _expand_low_halves(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+    low = [shuffle(b, v, v, 8, range(4), "f16") for v in (x, y)]
+    wide = [b.op(f"arith.extf {v} : vector<4xf16> to vector<4xf32>") for v in low]
+    return b.fma(wide[0], wide[1], sums, 4, "f32")
 
 
 def _expand_pairs(lanes: int) -> Expansion:
@@ -332,6 +342,17 @@ SMMLA = Instruction(
 )
 """AArch64: to a 2x2 matrix of int32 add the product of two rows and two columns of eight int8."""
 
+FMLAL = Instruction(
+    "fmlal",
+    "llvm.aarch64.neon.fmlal.v4f32.v8f16",
+    ((4, "f32"), (8, "f16"), (8, "f16")),
+    (4, "f32"),
+    (frozenset({"fp16fml"}),),
+    _low_halves,
+    _expand_low_halves,
+)
+"""AArch64: to each of 4 float32 add the product of two float16, the first four of eight; rounded once."""
+
 SMULL = Instruction(
     "smull",
     "llvm.aarch64.neon.smull.v8i16",
@@ -391,6 +412,7 @@ INSTRUCTIONS = (
     SDOT,
     UDOT,
     SMMLA,
+    FMLAL,
     SMULL,
     SADDLP,
     VPERMI2B,

@@ -152,6 +152,48 @@ class FloatProducts:
 
 
 @dataclass(frozen=True)
+class HalfProducts:
+    """Products of float16 added to float32 with one rounding, as if the factors were widened first; see `Products`.
+
+    Attributes:
+        form: for which instruction.
+        portable: whether instructions are expanded.
+    """
+
+    form: ProductForm
+    portable: bool = False
+
+    def load_left(
+        self,
+        b: Builder,
+        buffer: Buffer,
+        places: Sequence[Index],
+        lanes: int,
+        present: Index | None = None,
+    ) -> Value:
+        del present  # a unit is one element
+        return b.broadcast(b.load(buffer, places[0]), self.form.left, 2 * lanes)
+
+    def load_right(
+        self, b: Builder, buffer: Buffer, at: Index, lanes: int, mask: Value | None = None
+    ) -> tuple[Value, ...]:
+        """The upper half of the register is not read."""
+        loaded = b.load(buffer, at, lanes, mask)
+        kind, picks = vector_type(lanes, self.form.right), [*range(lanes), *[-1] * lanes]
+        return (b.op(f"vector.shuffle {loaded}, {loaded} {picks} : {kind}, {kind}"),)
+
+    def multiply_add(
+        self, b: Builder, left: Value, right: tuple[Value, ...], sums: Sequence[Value], lanes: int
+    ) -> list[Value]:
+        del lanes
+        return [isa.FMLAL.write(b, sums[0], left, right[0], portable=self.portable)]
+
+    def finished(self, b: Builder, sums: Sequence[Value], lanes: int) -> list[Value]:
+        del b, lanes
+        return list(sums)
+
+
+@dataclass(frozen=True)
 class GroupProducts:
     """Products of neighbours along k: of 8-bit integers, summed in int32, or of bfloat16; see `Products`.
 
@@ -243,6 +285,8 @@ def products_of(form: ProductForm, target: TargetNumbers) -> Products:
     if form.instruction == "fma":
         return FloatProducts(form.sum, form.right)
     native = not target.has("portable")
+    if form.instruction == "fmlal":
+        return HalfProducts(form, portable=not native)
     if form.instruction == "pairs":
         native = native and target.has("sse2")
     return GroupProducts(form, portable=not native)
