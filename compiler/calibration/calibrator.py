@@ -4,7 +4,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from xcompile.compiler.quantize.smooth import (
     smoothing_exponents,
     weights_of_channels,
 )
-from xcompile.compiler.quantize.table import CalibrationTable, Observed, write_whole
+from xcompile.compiler.quantize.table import CalibrationTable, Observed, path_of, write_whole
 from xcompile.compiler.request import Progress, Request
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.options import THREADS, Options
@@ -270,7 +269,7 @@ class Calibrator:
             if (seen := self._tensors[name]).peaks.values.size
         }
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write what has been observed, so that `restore` can go on from there.
 
         Raises:
@@ -300,14 +299,15 @@ class Calibrator:
         written = io.BytesIO()
         arrays["head"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
         np.savez(written, allow_pickle=False, **arrays)
-        write_whole(path, written.getvalue())
+        write_whole(path_of(path), written.getvalue())
 
-    def restore(self, path: Path) -> None:
+    def restore(self, path: str | PathLike[str]) -> None:
         """Go on from what `save` wrote; what has been observed before is forgotten.
 
         Raises:
             CompileError: XC6009, the file cannot be read or is of another model.
         """
+        path = path_of(path)
         try:
             with np.load(path, allow_pickle=False) as stored:
                 head = json.loads(stored["head"].tobytes())

@@ -5,8 +5,9 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from xcompile.compiler.quantize.observers import Range
 from xcompile.compiler.support.errors import CompileError
@@ -107,12 +108,13 @@ class CalibrationTable:
             raise CompileError("XC6009", f"{source} cannot be used: {error}") from error
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read the table of a file.
 
         Raises:
             CompileError: XC6009, the file cannot be read or holds no table.
         """
+        path = path_of(path)
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -120,13 +122,24 @@ class CalibrationTable:
             raise CompileError("XC6009", f"the calibration table {path}: {why}") from error
         return cls.from_text(text, source=f"the calibration table {path}")
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the table; the file appears whole or stays as it was.
 
         Raises:
             CompileError: XC6009, it cannot be written.
         """
-        write_whole(path, self.to_text().encode())
+        write_whole(path_of(path), self.to_text().encode())
+
+
+def path_of(given: object) -> Path:
+    """A path that a caller gave, as text or as a path.
+
+    Raises:
+        CompileError: XC6009, it is neither.
+    """
+    if not isinstance(given, str | PathLike):
+        raise CompileError("XC6009", f"a file has a path, not {type(given).__name__}")
+    return Path(cast("str | PathLike[str]", given))
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -79,8 +79,8 @@ def test_tables_are_the_same_for_any_order_and_batches(
     other, half = (Calibrator(MODEL, pool=shared_pool()) for _ in range(2))
     for start in range(0, 300, 37):
         other.observe({"images": images[start : min(start + 37, 300)]})
-    other.save(tmp_path / "state.npz")
-    half.restore(tmp_path / "state.npz")
+    other.save(str(tmp_path / "state.npz"))
+    half.restore(str(tmp_path / "state.npz"))
     other.observe(images[300:600])
     rest = Calibrator(MODEL, pool=shared_pool())
     rest.observe([images[600:]])

@@ -36,6 +36,14 @@ def test_a_table_is_saved_whole(tmp_path: Path) -> None:
         TABLE.save(tmp_path / "missing" / "t.json")
 
 
+def test_paths_are_texts_too_and_nothing_else(tmp_path: Path) -> None:
+    TABLE.save(str(tmp_path / "t.json"))
+    assert CalibrationTable.load(str(tmp_path / "t.json")) == TABLE
+    for use in (TABLE.save, CalibrationTable.load):
+        with pytest.raises(CompileError, match="XC6009 a file has a path, not int"):
+            use(5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
