@@ -93,9 +93,19 @@ class Preprocessing:
         return self.of_pixels(np.asarray(image.resize(self._size(image.size), reader.BILINEAR)))
 
     def of_pixels(self, pixels: np.ndarray) -> np.ndarray:
-        """The input of resized pixels, uint8 [h, w] or [h, w, 3] in the order red, green, blue."""
+        """The input of resized pixels, uint8 [h, w] or [h, w, 3] in the order red, green, blue.
+
+        Raises:
+            CompileError: XC6009, the image is smaller than what is to be kept of it.
+        """
         pixels = pixels.reshape(*pixels.shape[:2], -1)
         if self.crop is not None:
+            if any(have < want for have, want in zip(pixels.shape, self.crop, strict=False)):
+                have, want = ("x".join(map(str, size)) for size in (pixels.shape[:2], self.crop))
+                raise CompileError(
+                    "XC6009", f"an image of {have} pixels has no middle of {want}",
+                    help="resize images to at least the size that is kept, such as resize=256,crop=224",
+                )  # fmt: skip
             top, left = (
                 (have - want) // 2 for have, want in zip(pixels.shape, self.crop, strict=False)
             )

@@ -107,6 +107,14 @@ def test_layout_scale_and_grey_are_options() -> None:
     assert Preprocessing.parse("") == Preprocessing()
 
 
+@pytest.mark.parametrize("shape", [(3, 9), (9, 3), (3, 3), (1, 4)])
+def test_an_image_smaller_than_its_crop_is_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(
+        CompileError, match=rf"XC6009 an image of {shape[0]}x{shape[1]} pixels has no middle of 4x4"
+    ):
+        Preprocessing.parse("crop=4").of_pixels(np.zeros(shape, np.uint8))
+
+
 @pytest.mark.parametrize(
     "wrong", ["size=3", "resize=0", "mean=a", "scale=1/0", "layout=abc", "crop"]
 )
