@@ -145,7 +145,8 @@ class CompiledConv:
         self.bytes = conv.scratch_bytes(problem, self.schedule, target)
         element, total = ("i8", "i32") if problem.is_integer else (problem.dtype, "f32")
         result = "i8" if requantize else total
-        buffers = (element, element, total, element, result) + (("i8",) if self.bytes else ())
+        weights = "i8" if problem.is_integer else problem.weights
+        buffers = (element, weights, total, element, result) + (("i8",) if self.bytes else ())
         signature = Signature(buffers, sizes=len(SYMBOLS), scratch=bool(self.bytes))
         b = Builder()
         sizes: dict[str, Index] = {s: signature.size(i) for i, s in enumerate(SYMBOLS)}

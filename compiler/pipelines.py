@@ -35,6 +35,7 @@ CLEAN_PASSES = ",".join(
         "nn-project-recurrent-inputs",
         "nn-split-reduction",
         "nn-rows-to-images",
+        "nn-fold-constants",
     )
 )
 """What makes a graph simple: constants folded, patterns of many ops recognised, batch normalization gone."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from xcompile.compiler.artifact import Artifact, KernelFacts, NodeStatement
 from xcompile.compiler.codegen.program.arithmetic import (
-    BLOCKED_PRODUCT,
     FLOAT_PRODUCTS,
     INTEGER,
     INTEGER_PRODUCTS,
+    SMALL_WEIGHTS,
 )
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.location import node_names
@@ -22,6 +22,7 @@ from xcompile.dialects.nn.kinds import MOVEMENT
 
 _FUSION = "kernel-form"
 _BYTES = frozenset({"int8", "uint8"})
+_SMALL = _BYTES | {"int4", "uint4"}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _MOST_OPS = 6
 
@@ -134,7 +135,7 @@ class _Reasons:
         elif arithmetic == INTEGER:
             why = self._integer()
         elif arithmetic.startswith("w"):
-            why = "weights in blocks of integers, products in floating point"
+            why = "weights are integers, products in floating point"
         elif arithmetic in _FLOATS:
             why = kept or self._float()
         else:
@@ -188,9 +189,9 @@ def _arithmetic(ops: Sequence[_OpFacts]) -> str:
         return INTEGER
     if not ops:
         return "none"
-    packed = [facts for facts in ops if facts.name == BLOCKED_PRODUCT]
+    packed = [facts for facts in ops if facts.name in SMALL_WEIGHTS and _SMALL & {*facts.dtypes}]
     if packed:
-        return "w4" if {"int4", "uint4"} & set(packed[0].dtypes) else "w8"
+        return "w4" if {"int4", "uint4"} & {*packed[0].dtypes} else "w8"
     products = [facts for facts in ops if facts.name in FLOAT_PRODUCTS]
     found = {dtype for facts in products or ops for dtype in facts.dtypes}
     floats = [dtype for dtype in _FLOATS if dtype in found]

@@ -194,9 +194,15 @@ def _unroll(problem: ConvProblem, units: int, form: ProductForm, target: TargetN
     """Units in a pass of the innermost loop.
 
     One or two where products are added by an instruction of their own: LLVM adds those of many units to each other
-    before they reach the sums, and runs out of registers; so it does with weights that it widens ahead of their use.
+    before they reach the sums, and runs out of registers; so it does with weights that it widens ahead of their use,
+    and with pixels at computed places, of which it loads those of many units ahead where it has many registers.
     """
-    if form.instruction == "fma" and form.widens_left:
+    computed = problem.is_pointwise and not (
+        isinstance(problem.h, int) and isinstance(problem.w, int)
+    )
+    if computed and form.instruction == "fma" and target.vector_registers > 16:
+        return 1
+    if form.instruction == "fma" and form.widens_right:
         return gcd(units, 2 if target.memory_operands else 1)
     if form.instruction == "smull":
         return 1

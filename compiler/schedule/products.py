@@ -3,6 +3,8 @@
 Integer kernels are written for one instruction of the target. Each sums products of 8-bit integers in int32 exactly, so
 that all of them give the same integers; they differ in how many elements of k a lane takes in one step.
 
+Weights of 8 bits may meet float32: they are widened where they are loaded.
+
 Products of floats of 16 bits are summed in float32. Where no instruction takes them they are widened: B where it is
 loaded, A into scratch memory before, once for all panels.
 """
@@ -28,12 +30,12 @@ class ProductForm:
 
     Attributes:
         instruction: which multiply-add.
-        left: the type of A's elements as the innermost loop reads them; wider than `right` where they are
-            widened into scratch first.
+        left: the type of A's elements as the innermost loop reads them.
         right: the type of B's elements in memory.
         sum: the type of the sums.
         group: elements of k that a lane takes in one step; they are neighbours in memory, in A and in a packed B.
         rows: rows of A that one multiply-add takes.
+        widens_left: whether elements of A are widened into scratch before they are read.
     """
 
     instruction: Instruction
@@ -42,11 +44,12 @@ class ProductForm:
     sum: str
     group: int = 1
     rows: int = 1
+    widens_left: bool = False
 
     @property
-    def widens_left(self) -> bool:
-        """Whether elements of A must be widened before they are read."""
-        return bits_of(self.left) > bits_of(self.right)
+    def widens_right(self) -> bool:
+        """Whether elements of B are widened where they are loaded."""
+        return bits_of(self.right) < bits_of(self.left)
 
     def registers(self, rows: int, vectors: int) -> int:
         """Vector registers of a tile: sums, a row of the panel, an element of A, what lies between product and sum.
@@ -65,7 +68,7 @@ def product_form(
 
     Args:
         left: the type of A: "f32", "f64", "f16", "bf16", or "i8" or "ui8".
-        right: the type of B; that of A, or "i8" or "ui8".
+        right: the type of B; that of A, or "i8" or "ui8", or "i8" for a scaled float32.
         target: the machine.
         rows: rows of the register tile; some instructions take two at a time.
         pairs: whether instructions may take neighbours along k that are floats together.
@@ -80,7 +83,9 @@ def product_form(
             return ProductForm("vdpbf16ps", left, left, "f32", 2)
         if left == "f16" and written_for(target, "fp16fml"):
             return ProductForm("fmlal", left, left, "f32")
-        return ProductForm("fma", "f32", left, "f32")
+        return ProductForm("fma", "f32", left, "f32", widens_left=True)
+    if (left, right) == ("f32", "i8"):
+        return ProductForm("fma", left, right, left)
     if left not in ("i8", "ui8") or right not in ("i8", "ui8"):
         raise ScheduleError(f"there are no products of {left} and {right}")
     if (left, right) == ("ui8", "i8") and _has_vpdpbusd(target):
@@ -94,7 +99,7 @@ def product_form(
             return ProductForm("smull", left, right, "i32", 2)
     if (left, right) == ("ui8", "ui8") and written_for(target, "dotprod"):
         return ProductForm("udot", left, right, "i32", 4)
-    return ProductForm("pairs", "i16", right, "i32", 2)
+    return ProductForm("pairs", "i16", right, "i32", 2, widens_left=True)
 
 
 def written_for(target: TargetNumbers, feature: str) -> bool:

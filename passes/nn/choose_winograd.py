@@ -18,6 +18,7 @@ from xcompile.compiler.ir.regions import nested
 from xcompile.compiler.schedule import winograd
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.target.target import Target
+from xcompile.dialects.nn.base import dtype_of
 from xcompile.dialects.nn.const import const_of
 from xcompile.dialects.nn.conv import Conv
 from xcompile.dialects.nn.layouts import block_of
@@ -71,7 +72,7 @@ def _winograd_problem(conv: Conv, analysis: ShapeAnalysis) -> winograd.WinogradP
     """The convolution as Winograd's algorithm takes it, or None."""
     n, c, h, w = analysis.shape(conv.x) if len(analysis.shape(conv.x)) == 4 else (0, 0, 0, 0)
     shape, block = analysis.shape(conv.w), block_of(conv.y.type)
-    if const_of(conv.w) is None or block == 0:
+    if const_of(conv.w) is None or block == 0 or dtype_of(conv.w) != "f32":
         return None
     if block_of(conv.x.type) != block or shape[2:] != (3, 3) or conv.groups != 1:
         return None

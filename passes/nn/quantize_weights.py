@@ -1,7 +1,7 @@
 """nn-quantize-weights: constant matrices and embeddings get a few bits; what they meet stays in float32."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,11 +19,13 @@ from xcompile.compiler.quantize.weights import fit_float16, quantize_weights, ro
 from xcompile.compiler.support.errors import CompileError
 from xcompile.compiler.support.precision_map import PrecisionMap
 from xcompile.dialects.nn.base import dtype_of, rank_of
+from xcompile.dialects.nn.binary import Add, Mul
 from xcompile.dialects.nn.const import Const, const_of
 from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.quantize import Dequantize
+from xcompile.dialects.nn.reshape import Reshape
 
 BITS = {"w4": 4, "w8": 8}
 """The precisions of weights, and the bits of an element."""
@@ -57,10 +59,11 @@ class QuantizeWeights(Pass):
     """Quantize constants of matrix products and embeddings whose precision is "w4" or "w8"; of "dynamic", embeddings.
 
     Of 8 bits, each output channel has a scale; of 4 bits, each block of neighbours along the sum. Codes are signed, or
-    with zero points unsigned. Rows of embeddings have 8 bits and a scale each, at either precision. Convolutions and
-    recurrent layers keep their weights. Options: `bits` makes all of them 4 or 8 whatever the precisions say; `block`
-    is 16 to 256; `zero_points` for 4 bits; `scale` is f32 or f16, and f32 all the same for a constant of which a scale
-    would not be finite and normal in f16; `refine` fits scales by least squares.
+    with zero points unsigned. Rows of embeddings and output channels of convolutions have 8 bits and a scale each, at
+    either precision; a convolution's scale multiplies its sums. Depthwise convolutions, whose weights are few,
+    transposed ones and the recurrent weights of layers stay in float32. Options: `bits` makes all of them 4 or 8
+    whatever the precisions say; `block` is 16 to 256; `zero_points` for 4 bits; `scale` is f32 or f16, and f32 all the
+    same for a constant of which a scale would not be finite and normal in f16; `refine` fits scales by least squares.
     """
 
     NAME: ClassVar[str] = "nn-quantize-weights"
@@ -123,8 +126,10 @@ class _Run:
             self._quantize_matrix(op, bits)
         elif isinstance(op, Gather):
             self._quantize_table(op)
+        elif isinstance(op, Conv):
+            self._quantize_filters(op)
         else:
-            self._keep(op, "convolutions and recurrent layers keep float32 weights")
+            self._keep(op, "transposed convolutions and recurrent layers keep float32 weights")
 
     def _keep(self, op: Op, reason: str) -> None:
         if reason and not isinstance(op, Gather):
@@ -153,6 +158,38 @@ class _Run:
         with ir.InsertionPoint(op.operation), op.location:
             op.operation.operands[0] = self._dequantized(self._channels(table))
         self._tell(op)
+
+    def _quantize_filters(self, op: Conv) -> None:
+        """Codes of 8 bits in the place of a convolution's weights, and behind it scales and bias."""
+        known = const_of(op.w)
+        filters = None if known is None else known.array(self._module.weights)
+        if (
+            filters is None
+            or dtype_of(op.w) != "f32"
+            or not filters.size
+            or not np.isfinite(filters).all()
+        ):
+            self._keep(op, "its weights are not finite float32 numbers that are known")
+            return
+        if filters.shape[1] == 1 and op.groups > 1:
+            self._keep(op, "the weights of a depthwise convolution are few")
+            return
+        quantized = self._channels(filters.reshape(len(filters), -1))
+        column = (-1, *[1] * (filters.ndim - 2))
+        with ir.InsertionPoint(op.operation), op.location:
+            fields: dict[str, Any] = {**op.operand_fields(), **op.attributes(), "bias": None}
+            fields["w"] = self._constant(quantized.codes.reshape(filters.shape))
+            scales = self._constant(quantized.scales.astype(np.float32).reshape(column))
+            sums = Conv.create(**fields)
+            made: list[Op] = [sums, Mul.create(a=sums.y, b=scales)]
+            if op.bias is not None:
+                shape = self._constant(np.array(column, np.int64))
+                bias = Reshape.create(x=op.bias, shape=shape)
+                made += [bias, Add.create(a=made[-1].results[0], b=bias.y)]
+        op.y.replace_all_uses_with(made[-1].results[0])
+        self._stats.changed += [each.operation for each in made]
+        self._tell(made[-1])
+        self._module.graveyard.bury(op.operation, QuantizeWeights.NAME)
 
     def _weights(self, value: Value) -> np.ndarray | None:
         """The elements of a constant that can be quantized: a float32 matrix without NaN and infinities."""

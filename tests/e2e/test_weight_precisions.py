@@ -7,18 +7,22 @@ import numpy as np
 import pytest
 
 import xcompile
-from tests.e2e.networks import Network
+from tests.e2e.networks import Network, reference
 from tests.e2e.test_quantized_digits import MODEL, accuracy, compiled, digits
 from xcompile.compiler.precisions import share
+from xcompile.compiler.quantize.weights import quantize_weights
 
 assert digits  # a fixture
 
 
-@pytest.mark.parametrize(("precision", "saved"), [("w8", 24_320), ("w4", 27_648)])
-def test_digits_lose_nothing_and_the_dense_layer_is_small(
+@pytest.mark.parametrize(("precision", "saved"), [("w8", 38_336), ("w4", 41_664)])
+def test_digits_lose_nothing_and_weights_are_small(
     digits: tuple[Any, Any], precision: str, saved: int, tmp_path: Path
 ) -> None:
-    """512 by 10 weights, packed for 16 columns: 32,768 bytes are 8,192 and 256 of scales, or 4,096 and 1,024."""
+    """512 by 10 weights, packed for 16 columns: 32,768 bytes are 8,192 and 256 of scales, or 4,096 and 1,024.
+
+    4,752 weights of convolutions: 19,008 bytes are 4,752, 192 of scales, and 48 of alignment.
+    """
     plain, small = compiled(MODEL, "x86-avx2"), compiled(MODEL, f"x86-avx2-{precision}")
     assert accuracy(small, digits) >= 98.3
     assert len(plain.artifact.weights) - len(small.artifact.weights) == saved
@@ -31,12 +35,64 @@ def test_digits_lose_nothing_and_the_dense_layer_is_small(
 def test_the_products_are_told_with_their_weights(digits: tuple[Any, Any]) -> None:
     rows = compiled(MODEL, "cpu-w4").precisions()
     assert [(row.nodes.split(" ")[0], row.arithmetic) for row in rows] == [
-        ("conv1", "float32"),
-        ("conv2", "float32"),
+        ("conv1", "w8"),
+        ("conv2", "w8"),
         ("dense", "w4"),
     ]
-    assert "keep float32 weights" in rows[0].why
-    assert rows[2].why == ""
+    assert [row.why for row in rows] == ["", "", ""]
+
+
+CONVOLUTIONS = {
+    "tails": {"x": (2, 3, 9, 11), "w": (7, 3, 3, 3), "pads": [1, 1, 1, 1]},
+    "one by one": {"x": (1, 48, 5, 7), "w": (33, 48, 1, 1)},
+    "steps": {"x": (1, 20, 13, 18), "w": (40, 20, 3, 5), "strides": [2, 3], "pads": [2, 1, 0, 2]},
+    "groups": {"x": (1, 32, 6, 6), "w": (64, 8, 3, 3), "group": 4, "dilations": [2, 1]},
+    "a line": {"x": (3, 5, 40), "w": (17, 5, 9), "strides": [2]},
+    "a volume": {"x": (1, 4, 5, 6, 7), "w": (9, 4, 2, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("target", ["x86-avx2", "x86-avx512"])
+def test_convolutions_multiply_codes_of_8_bits(target: str, name: str, bias: bool) -> None:
+    """Against a float32 convolution with what the codes stand for; a byte a weight is kept."""
+    case = dict(CONVOLUTIONS[name])
+    x_shape, w_shape = case.pop("x"), case.pop("w")
+    rng = np.random.default_rng(len(name))
+    filters = rng.standard_normal(w_shape).astype(np.float32)
+    offsets = rng.standard_normal(w_shape[0]).astype(np.float32)
+
+    def model(weights: np.ndarray) -> Any:
+        n = Network()
+        more = [n.constant(offsets)] if bias else []
+        y = n("Relu", n("Conv", "x", n.constant(weights), *more, **case))
+        sizes = ["n", x_shape[1], *[f"d{axis}" for axis in range(len(x_shape) - 2)]]
+        return n.model({"x": ("FLOAT", sizes)}, {y: ("FLOAT", [*"abcde"][: len(x_shape)])})
+
+    made = compiled(model(filters), f"{target}-w8")
+    assert {row.arithmetic for row in made.precisions()} == {"w8"}
+    lanes = 48  # channels are padded to a whole panel, at most
+    assert (
+        len(made.artifact.weights) <= filters.size // len(filters) * (len(filters) + lanes) + 2_048
+    )
+
+    codes, scales = quantize_weights(filters.reshape(len(filters), -1))
+    numbers = (codes * scales[:, None]).astype(np.float32).reshape(w_shape)
+    x = rng.standard_normal(x_shape).astype(np.float32)
+    (want,) = reference(model(numbers), {"x": x})
+    (got,) = made.run([x]).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=4e-6 * np.abs(want).max())
+
+
+def test_transposed_and_depthwise_convolutions_say_why_they_keep_their_weights() -> None:
+    n = Network()
+    y = n("Conv", n("ConvTranspose", "x", n.weight(4, 8, 2, 2)), n.weight(8, 1, 3, 3), group=8)
+    model = n.model({"x": ("FLOAT", [1, 4, 9, 9])}, {y: ("FLOAT", [1, 8, 8, 8])})
+    rows = compiled(model, "cpu-w8").precisions()
+    assert [row.arithmetic for row in rows] == ["float32", "float32"]
+    assert rows[0].why == "transposed convolutions and recurrent layers keep float32 weights"
+    assert rows[1].why == "the weights of a depthwise convolution are few"
 
 
 def test_a_node_may_be_kept_or_chosen() -> None:

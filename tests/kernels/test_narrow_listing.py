@@ -51,3 +51,36 @@ def test_convolutions_multiply_float16_without_widening_where_there_is_fmlal(siz
     assert max(count(body, "fmlal") for body in found) >= 12
     assert all(count(body, each) == 0 for body in found for each in ("fmla", "fcvtl"))
     assert (kernel.stack_stores, kernel.calls) == (0, [])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "instruction", "widening"),
+    [
+        ("x86-avx2", "vfmadd231ps", ("vpmovsxbd", "vcvtdq2ps")),
+        ("x86-avx512", "vfmadd231ps", ("vpmovsxbd", "vcvtdq2ps")),
+        ("arm-neon", "fmla", ("sshll", "scvtf")),
+    ],
+)
+def test_convolutions_widen_codes_of_8_bits_once_for_all_pixels(
+    name: str, instruction: str, widening: tuple[str, ...], size: int
+) -> None:
+    window = Window((size, size), pads=(size // 2,) * 4)
+    problem = ConvProblem(1, 128, 28, 28, 128, window, dtype="f32", weights="i8")
+    kernel = CompiledConv(problem, targets()[name]).kernel
+    found = loops(kernel.listing, instruction)
+    assert max(count(body, instruction) for body in found) >= 12
+    for body in found:
+        assert all(0 < count(body, each) < count(body, instruction) for each in widening)
+        assert not [line for line in body if STACK.search(line)]
+    assert kernel.calls == []
+
+
+@pytest.mark.parametrize("weights", ["f32", "i8"])
+def test_pixels_at_computed_places_leave_sums_in_registers(weights: str) -> None:
+    """Open sizes on AVX-512: of 24 sums, two are not; with eight units in a pass half of them were not."""
+    problem = ConvProblem(1, 256, "d0", "d1", 128, Window((1, 1)), weights=weights)  # type: ignore[arg-type]
+    kernel = CompiledConv(problem, AVX512).kernel
+    for body in loops(kernel.listing, "vfmadd231ps"):
+        assert count(body, "vfmadd231ps") == 24
+        assert len([line for line in body if STACK.search(line) and "mm" in line]) <= 4

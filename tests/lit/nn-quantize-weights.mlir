@@ -43,3 +43,34 @@ module @weights_that_are_data_stay {
     return %0 : tensor<?x2xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @filters_have_codes_of_8_bits_and_scales_behind_the_sums
+// CHECK: %[[W:.*]] = "nn.const"() {value = dense<{{.*}}> : tensor<2x2x1xi8>}
+// CHECK: %[[S:.*]] = "nn.const"() {value = dense<{{.*}}> : tensor<2x1xf32>}
+// CHECK: %[[Y:.*]] = "nn.conv"(%arg0, %[[W]])
+// CHECK-SAME: (tensor<1x2x?xf32>, tensor<2x2x1xi8>) -> tensor<1x2x?xf32>
+// CHECK-NEXT: %[[Z:.*]] = "nn.mul"(%[[Y]], %[[S]])
+// CHECK: %[[B:.*]] = "nn.reshape"(%arg1,
+// CHECK-NEXT: "nn.add"(%[[Z]], %[[B]])
+module @filters_have_codes_of_8_bits_and_scales_behind_the_sums {
+  func.func @main(%x: tensor<1x2x?xf32>, %b: tensor<2xf32>) -> tensor<1x2x?xf32> {
+    %w = "nn.const"() {value = dense<[[[1.0], [2.0]], [[3.0], [-4.0]]]> : tensor<2x2x1xf32>} : () -> tensor<2x2x1xf32>
+    %0 = "nn.conv"(%x, %w, %b) {dilations = array<i64: 1>, groups = 1 : i64, pads = array<i64: 0, 0>, strides = array<i64: 1>} : (tensor<1x2x?xf32>, tensor<2x2x1xf32>, tensor<2xf32>) -> tensor<1x2x?xf32> loc("node")
+    return %0 : tensor<1x2x?xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: module @filters_of_a_depthwise_convolution_stay
+// CHECK: "nn.conv"({{.*}} : (tensor<1x2x?xf32>, tensor<2x1x1xf32>) -> tensor<1x2x?xf32>
+// CHECK: // KeptInFloat missed node: the weights of a depthwise convolution are few
+module @filters_of_a_depthwise_convolution_stay {
+  func.func @main(%x: tensor<1x2x?xf32>) -> tensor<1x2x?xf32> {
+    %w = "nn.const"() {value = dense<[[[1.0]], [[2.0]]]> : tensor<2x1x1xf32>} : () -> tensor<2x1x1xf32>
+    %0 = "nn.conv"(%x, %w) {dilations = array<i64: 1>, groups = 2 : i64, pads = array<i64: 0, 0>, strides = array<i64: 1>} : (tensor<1x2x?xf32>, tensor<2x1x1xf32>) -> tensor<1x2x?xf32> loc("node")
+    return %0 : tensor<1x2x?xf32>
+  }
+}

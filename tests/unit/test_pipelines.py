@@ -27,6 +27,7 @@ GOLDEN = {
         nn-fold-batch-norm fixpoint{max=4}(nn-conv-bias,nn-fold-scale) nn-decompose-batch-norm
         nn-decompose-instance-norm nn-decompose-group-norm nn-decompose-mean-variance-norm nn-decompose-lp-norm
         nn-decompose-hardmax nn-decompose-lrn nn-project-recurrent-inputs nn-split-reduction nn-rows-to-images
+        nn-fold-constants
         nn-shuffle-quantized-transpose nn-move-quantize nn-fold-constants nn-tabulate-bytes nn-lower-quantized
         nn-fuse-pad nn-match-signs
         nn-expand-zero-points

@@ -142,7 +142,9 @@ class ConvPlan(ImagePlan):
             no_match("the weights are not constant")
         if Layout.of(self.op.y.type).block == 0:
             no_match("the result is row-major")
-        if dtype_of(self.x) in NARROW_FLOATS and dtype_of(self.op.w) != dtype_of(self.x):
+        kinds = dtype_of(self.x), dtype_of(self.op.w)
+        scaled = self.op.NAME == "nn.conv" and kinds == ("f32", "i8")
+        if kinds[0] not in BYTES and kinds[0] != kinds[1] and not scaled:
             no_match(f"weights of {dtype_of(self.op.w)} for an image of {dtype_of(self.x)}")
 
     def _may_flatten(self) -> bool:

@@ -114,7 +114,7 @@ def finish_tile(
 
 @dataclass(frozen=True)
 class FloatProducts:
-    """Fused multiply-adds of "f32" or "f64", of which B may be stored in 16 bits; see `Products`."""
+    """Fused multiply-adds of "f32" or "f64", of which B may be stored in 16 or 8 bits; see `Products`."""
 
     dtype: str
     stored: str = ""
@@ -239,7 +239,7 @@ class GroupProducts:
         form = self.form
         length = form.group * lanes // form.rows
         loaded = [b.load(buffer, b.add(at, half * length), length) for half in range(form.rows)]
-        if not form.widens_left:
+        if not form.widens_right:
             return tuple(loaded)
         extend = "arith.extui" if form.right == "ui8" else "arith.extsi"
         return tuple(

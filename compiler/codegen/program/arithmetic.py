@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from xcompile.compiler.ir.dtypes import DTYPES, bits_of
+from xcompile.compiler.ir.dtypes import DTYPES, bits_of, is_integer
 from xcompile.compiler.ir.op import Op
 from xcompile.dialects.nn.base import dtype_of
 
@@ -16,19 +16,19 @@ FLOAT_PRODUCTS = frozenset({"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.ein
                             "nn.gru", "nn.lstm"})  # fmt: skip
 """Ops that multiply numbers of their operands' type."""
 
-BLOCKED_PRODUCT = "nn.matmul_blocked"
-"""The op that multiplies floats with weights in blocks of integers."""
+SMALL_WEIGHTS = frozenset({"nn.matmul_blocked", "nn.conv"})
+"""Ops that multiply floats, some with weights that are integers."""
 
 
 def arithmetic_of(ops: Sequence[Op]) -> str:
     """`INTEGER`, or the element type of the products of a kernel; "" for one without products.
 
-    "w4" is float32 with weights that stay in 4 bits until they are multiplied.
+    "w4" and "w8" are float32 with weights that stay in 4 and 8 bits until they are multiplied.
     """
     for op in ops:
         if op.NAME in INTEGER_PRODUCTS:
             return INTEGER
-        if op.NAME == BLOCKED_PRODUCT:
+        if op.NAME in SMALL_WEIGHTS and is_integer(dtype_of(op.operands[1])):
             return f"w{bits_of(dtype_of(op.operands[1]))}"
         if op.NAME in FLOAT_PRODUCTS:
             return DTYPES[dtype_of(op.operands[0])].name
