@@ -7,8 +7,7 @@ from xcompile.compiler.artifact import Artifact, KernelFacts, NodeStatement
 from xcompile.compiler.codegen.program.arithmetic import (
     FLOAT_PRODUCTS,
     INTEGER,
-    INTEGER_PRODUCTS,
-    SMALL_WEIGHTS,
+    arithmetic_of,
 )
 from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ir.location import node_names
@@ -22,7 +21,6 @@ from xcompile.dialects.nn.kinds import MOVEMENT
 
 _FUSION = "kernel-form"
 _BYTES = frozenset({"int8", "uint8"})
-_SMALL = _BYTES | {"int4", "uint4"}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _MOST_OPS = 6
 
@@ -50,10 +48,11 @@ _PRODUCT_NODES = ("Conv", "MatMul", "Gemm", "Einsum", "Attention", "LSTM", "GRU"
 
 @dataclass(frozen=True)
 class _OpFacts:
-    """An op: its name, the types of its tensors, the model nodes that it comes from."""
+    """An op: its name, the types of its tensors, what it multiplies, the model nodes that it comes from."""
 
     name: str
     dtypes: tuple[str, ...]
+    arithmetic: str
     nodes: tuple[str, ...]
 
 
@@ -72,7 +71,7 @@ class NoteOps(Instrument):
             if op is None or isinstance(op, Const) or not op.results:
                 continue
             nodes = node_names(operation.location) or [""]
-            facts = _OpFacts(op.NAME, _dtypes(op), tuple(nodes))
+            facts = _OpFacts(op.NAME, _dtypes(op), arithmetic_of([op]), tuple(nodes))
             for node in nodes:
                 self._ops.setdefault(node, []).append(facts)
 
@@ -147,7 +146,7 @@ class _Reasons:
         return NodeStatement(self._node, kind, ops, arithmetic, self._stores, why)
 
     def _integer(self) -> str:
-        if self._names & INTEGER_PRODUCTS:
+        if any(facts.arithmetic == INTEGER for facts in self._ops):
             others = [n for n in self._ops[0].nodes if n != self._node and self._is_product(n)]
             if others and not self._is_product(self._node):
                 return f"merged into the product '{others[0]}'"
@@ -185,13 +184,14 @@ def _dtypes(op: Op) -> tuple[str, ...]:
 def _arithmetic(ops: Sequence[_OpFacts]) -> str:
     """What a node computes in: that of its products, else the type of its ops."""
     names = {facts.name for facts in ops}
-    if names & INTEGER_PRODUCTS or "nn.lookup" in names:
+    kinds = [facts.arithmetic for facts in ops]
+    if INTEGER in kinds or "nn.lookup" in names:
         return INTEGER
     if not ops:
         return "none"
-    packed = [facts for facts in ops if facts.name in SMALL_WEIGHTS and _SMALL & {*facts.dtypes}]
+    packed = [kind for kind in kinds if kind.startswith("w")]
     if packed:
-        return "w4" if {"int4", "uint4"} & {*packed[0].dtypes} else "w8"
+        return packed[0]
     products = [facts for facts in ops if facts.name in FLOAT_PRODUCTS]
     found = {dtype for facts in products or ops for dtype in facts.dtypes}
     floats = [dtype for dtype in _FLOATS if dtype in found]

@@ -4,6 +4,9 @@ A unit of the parallel axis takes a few sequences of one direction through all t
 or two (a gru whose reset gate multiplies the state needs that gate before the second). For a panel of hidden elements
 the sums of all gates of a product are held in registers, where the gates are joined. So r is stored as it is
 read: [direction][product][panel][k][gate][vectors · V].
+
+Of r in int8 the sums are multiplied by scales. Where states are quantized too, elements of k are grouped as the
+target's products of bytes take them, and behind r lie the sums of its rows, which zero points of states multiply.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,9 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xcompile.compiler.schedule.contraction import registers
+from xcompile.compiler.ir.dtypes import bits_of
+from xcompile.compiler.schedule.products import ProductForm, product_form
 from xcompile.compiler.schedule.schedule import UNITS_A_CORE, ScheduleError, TargetNumbers
 from xcompile.compiler.schedule.window import Size, resolve
+from xcompile.compiler.target.target import CACHE_LINE
 
 _LATENCY = 4
 """Cycles until the sum of a fused multiply-add can be added to."""
@@ -30,7 +35,9 @@ class RecurrentProblem:
         directions: 1 or 2.
         batch: sequences.
         hidden: elements of a state.
-        dtype: of everything.
+        dtype: of everything but r.
+        weights: of r.
+        quantized: whether the state is one of 8 bits when r multiplies it.
     """
 
     products: tuple[tuple[int, ...], ...]
@@ -38,11 +45,25 @@ class RecurrentProblem:
     batch: Size
     hidden: int
     dtype: Literal["f32", "f64"] = "f32"
+    weights: Literal["f32", "f64", "i8"] = "f32"
+    quantized: bool = False
 
     @property
     def bits(self) -> int:
-        """The width of an element."""
-        return int(self.dtype[1:])
+        """The width of an element of a state."""
+        return bits_of(self.dtype)
+
+    def form(self, target: TargetNumbers) -> ProductForm:
+        """How a state and r are multiplied."""
+        if not self.quantized:
+            return product_form(self.dtype, self.weights, target)
+        mixed = product_form("ui8", "i8", target)
+        return mixed if mixed.instruction == "vpdpbusd" else product_form("i8", "i8", target)
+
+    def depth(self, target: TargetNumbers) -> int:
+        """Elements of k in the packed r: whole groups."""
+        group = self.form(target).group
+        return ceil(self.hidden / group) * group
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,7 @@ class RecurrentSchedule:
         if self.sequences % self.rows:
             raise ScheduleError(f"{self.sequences} sequences are not whole tiles of {self.rows}")
         for gates, vectors in zip(problem.products, self.vectors, strict=True):
-            needed = registers(self.rows, len(gates) * vectors)
+            needed = problem.form(target).registers(self.rows, len(gates) * vectors)
             if needed > target.vector_registers:
                 raise ScheduleError(
                     f"rows={self.rows}, vectors={vectors} of {len(gates)} gates need {needed} registers; "
@@ -92,23 +113,29 @@ class RecurrentPacking:
         widths: columns of a panel's hidden elements, by product.
         starts: of the panels of each product, from the beginning of a direction.
         size: of a direction.
+        columns: of the panels before those of each product; the last number counts all of a direction.
+        sums: the byte where the sums of the rows begin.
     """
 
     widths: tuple[int, ...]
     starts: tuple[int, ...]
     size: int
+    columns: tuple[int, ...]
+    sums: int
 
     @classmethod
     def of(
         cls, problem: RecurrentProblem, schedule: RecurrentSchedule, target: TargetNumbers
     ) -> "RecurrentPacking":
         """The packing of a problem."""
-        lanes, starts, size = target.lanes(problem.bits), list[int](), 0
+        lanes, columns = target.lanes(problem.bits), [0]
         widths = tuple(v * lanes for v in schedule.vectors)
         for gates, width in zip(problem.products, widths, strict=True):
-            starts.append(size)
-            size += ceil(problem.hidden / width) * width * len(gates) * problem.hidden
-        return cls(widths, tuple(starts), size)
+            columns.append(columns[-1] + ceil(problem.hidden / width) * width * len(gates))
+        depth = problem.depth(target)
+        size = columns[-1] * depth
+        sums = ceil(problem.directions * size / CACHE_LINE) * CACHE_LINE
+        return cls(widths, tuple(c * depth for c in columns[:-1]), size, tuple(columns), sums)
 
 
 def row_stride(problem: RecurrentProblem, target: TargetNumbers) -> int:
@@ -123,19 +150,28 @@ def pack(
     """The constant r [directions, gates·hidden, hidden] in the order of use, zeros past the hidden elements.
 
     Returns:
-        A flat array of the problem's dtype.
+        A flat array of the type of r; for states that are quantized, behind it int32 sums of the rows, as bytes, in the
+        order of the columns.
     """
-    hidden = problem.hidden
+    hidden, depth, group = problem.hidden, problem.depth(target), problem.form(target).group
     gates = r.reshape(problem.directions, -1, hidden, hidden)
     packing = RecurrentPacking.of(problem, schedule, target)
-    parts: list[np.ndarray] = []
+    parts, sums = list[np.ndarray](), list[np.ndarray]()
     for chosen, width in zip(problem.products, packing.widths, strict=True):
         panels = ceil(hidden / width)
-        padded = np.zeros((problem.directions, len(chosen), panels * width, hidden), r.dtype)
-        padded[:, :, :hidden] = gates[:, list(chosen)]
-        split = padded.reshape(problem.directions, len(chosen), panels, width, hidden)
-        parts.append(split.transpose(0, 2, 4, 1, 3).reshape(problem.directions, -1))
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
+        padded = np.zeros((problem.directions, len(chosen), panels * width, depth), r.dtype)
+        padded[:, :, :hidden, :hidden] = gates[:, list(chosen)]
+        split = padded.reshape(problem.directions, len(chosen), panels, width, -1, group)
+        parts.append(split.transpose(0, 2, 4, 1, 3, 5).reshape(problem.directions, -1))
+        if problem.quantized:
+            rows = split.sum(axis=(4, 5), dtype=np.int32)
+            sums.append(rows.transpose(0, 2, 1, 3).reshape(problem.directions, -1))
+    packed = np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
+    if not problem.quantized:
+        return packed
+    behind = np.zeros(packing.sums - len(packed), np.int8)
+    rows_of_all = np.ascontiguousarray(np.concatenate(sums, axis=1)).reshape(-1)
+    return np.concatenate([packed, behind, rows_of_all.view(np.int8)])
 
 
 def extent(
@@ -160,8 +196,15 @@ def extent(
 def scratch_bytes(
     problem: RecurrentProblem, schedule: RecurrentSchedule, target: TargetNumbers, states: int
 ) -> int:
-    """Bytes of scratch memory a thread needs for so many vectors of hidden elements a sequence."""
-    return states * schedule.sequences * row_stride(problem, target) * problem.bits // 8
+    """Bytes of scratch memory a thread needs for so many vectors of hidden elements a sequence.
+
+    Behind them lie, for states that are quantized, their codes, and a scale and a zero point for each sequence.
+    """
+    elements = schedule.sequences * row_stride(problem, target)
+    total = states * elements * problem.bits // 8
+    if problem.quantized:
+        total += elements * bits_of(problem.form(target).left) // 8 + schedule.sequences * 8
+    return total
 
 
 def heuristic(problem: RecurrentProblem, target: TargetNumbers) -> RecurrentSchedule:
@@ -172,21 +215,30 @@ def heuristic(problem: RecurrentProblem, target: TargetNumbers) -> RecurrentSche
         batch = max(1, problem.batch)
         rows = ceil(batch / ceil(batch / most))
     vectors = tuple(_vectors(problem, target, len(gates), rows) for gates in problem.products)
-    return RecurrentSchedule(rows, vectors, _sequences(problem, target, rows), 4)
+    return RecurrentSchedule(
+        rows, vectors, _sequences(problem, target, rows), _unroll(problem, target)
+    )
+
+
+def _unroll(problem: RecurrentProblem, target: TargetNumbers) -> int:
+    """Four steps along k, but for codes that are widened: LLVM would widen those of all steps ahead of their use."""
+    if problem.form(target).widens_right:
+        return 2 if target.memory_operands else 1
+    return 4
 
 
 def _most_rows(problem: RecurrentProblem, target: TargetNumbers) -> int:
-    widest = max(len(gates) for gates in problem.products)
-    fitting = [r for r in range(1, 9) if registers(r, widest) <= target.vector_registers]
+    widest, form = max(len(gates) for gates in problem.products), problem.form(target)
+    fitting = [r for r in range(1, 9) if form.registers(r, widest) <= target.vector_registers]
     return max(fitting)
 
 
 def _vectors(problem: RecurrentProblem, target: TargetNumbers, gates: int, rows: int) -> int:
     """Enough sums to hide the latency of the multiply-adds, and no more than there are hidden elements."""
     most = ceil(problem.hidden / target.lanes(problem.bits))
-    wanted = ceil(_LATENCY * target.fma_ports / (rows * gates))
+    wanted, form = ceil(_LATENCY * target.fma_ports / (rows * gates)), problem.form(target)
     fitting = [
-        v for v in range(1, most + 1) if registers(rows, gates * v) <= target.vector_registers
+        v for v in range(1, most + 1) if form.registers(rows, gates * v) <= target.vector_registers
     ]
     return min(max(fitting, default=1), wanted)
 
@@ -194,7 +246,7 @@ def _vectors(problem: RecurrentProblem, target: TargetNumbers, gates: int, rows:
 def _sequences(problem: RecurrentProblem, target: TargetNumbers, rows: int) -> int:
     """One tile while r stays in the second-level cache; else as many as leave units for all cores."""
     gates = sum(len(g) for g in problem.products)
-    resident = gates * problem.hidden**2 * problem.bits // 8 <= target.l2 // 2
+    resident = gates * problem.hidden**2 * bits_of(problem.weights) // 8 <= target.l2 // 2
     if resident or not isinstance(problem.batch, int):
         return rows
     units = max(1, UNITS_A_CORE * target.cores // problem.directions)

@@ -6,9 +6,14 @@ then those of r), lengths [B], states [D, B, H].
 
 Without w a layer is the recurrent part alone: x [T, B, D·G·H] holds the products of the inputs with w and all biases
 that are added to them, and bias [D, G·H] is that of r, where it has to be apart.
+
+With r_scale [D, G·H] r is of int8, and a row of it times a state is multiplied by the row's scale. With
+`quantize_state` too, what r multiplies is uint8 over its own range and 0, each sequence by itself in each step, as ONNX
+DynamicQuantizeLinear says, and the sums are exact integers.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -43,6 +48,34 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 """Functions of x and two parameters, by ONNX's name in lower case."""
 
 
+@dataclass(frozen=True)
+class _Recurrence:
+    """The weights of a state of one direction: r [G·H, H], or its codes and the scales of their rows."""
+
+    r: np.ndarray
+    scales: np.ndarray | None
+    quantize_state: bool
+
+    def times(self, h: np.ndarray) -> np.ndarray:
+        """What r gives of the states [B, H] of some sequences."""
+        if self.scales is None:
+            return h @ self.r.T
+        if not self.quantize_state:
+            return h @ self.r.T * self.scales
+        codes, steps = _quantized(h)
+        return codes @ self.r.T * (steps * self.scales)
+
+
+def _quantized(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as whole numbers, from which their zero point is subtracted, and a step for each."""
+    near = h.astype(np.float32)
+    low, high = (f(near, axis=1, keepdims=True, initial=0) for f in (np.min, np.max))
+    step = (high - low) / np.float32(255)
+    step = np.where(step == 0, np.float32(1), step)
+    zero = np.clip(np.rint(-low / step), 0, 255)
+    return widened(np.clip(np.rint(near / step) + zero, 0, 255) - zero), widened(step)
+
+
 class Recurrent(NnOp):
     """What recurrent layers share.
 
@@ -55,6 +88,7 @@ class Recurrent(NnOp):
     x: Operand
     w: Operand | None
     r: Operand
+    r_scale: Operand | None
     bias: Operand | None
     lengths: Operand | None
     initial_h: Operand | None
@@ -64,6 +98,7 @@ class Recurrent(NnOp):
     betas: tuple[float, ...]
     direction: str = "forward"
     clip: float | None = None
+    quantize_state: bool = False
 
     GATES: ClassVar[int] = 1
     FUNCTIONS: ClassVar[int] = 1
@@ -74,7 +109,7 @@ class Recurrent(NnOp):
         return 2 if self.direction == "bidirectional" else 1
 
     def verify(self) -> None:
-        ranks = {"x": 3, "w": 3, "r": 3, "bias": 2, "lengths": 1, "initial_h": 3}
+        ranks = {"x": 3, "w": 3, "r": 3, "r_scale": 2, "bias": 2, "lengths": 1, "initial_h": 3}
         for name, value in self.operand_fields().items():
             rank = ranks.get(name, 2 if name == "peephole" else 3)
             if value is not None and rank_of(value) != rank:
@@ -90,6 +125,11 @@ class Recurrent(NnOp):
             raise self.error(
                 "XC2007", f"{self.NAME} needs {count} activations and parameters of each"
             )
+        scaled = self.r_scale is not None
+        if scaled != (dtype_of(self.r) == "i8") or (scaled and dtype_of(self.x) != "f32"):
+            raise self.error("XC2001", f"{self.NAME} of {dtype_of(self.x)} and {dtype_of(self.r)}")
+        if self.quantize_state and not scaled:
+            raise self.error("XC2007", f"{self.NAME} quantizes its state for an r without a scale")
         unknown = [name for name in self.activations if name not in ACTIVATIONS]
         if unknown:
             raise self.error("XC2007", f"there is no activation '{unknown[0]}'")
@@ -106,6 +146,7 @@ class Recurrent(NnOp):
         expected: dict[str, Shape] = {
             "w": (directions, rows, inputs),
             "r": (directions, rows, hidden),
+            "r_scale": (directions, rows),
             "bias": (directions, rows if self.w is None else 2 * rows),
             "lengths": (batch,),
             "initial_h": (directions, batch, hidden),
@@ -122,7 +163,7 @@ class Recurrent(NnOp):
     # -- reference ------------------------------------------------------------------------------
 
     def step(
-        self, direction: int, gates: np.ndarray, state: State, r: np.ndarray, bias: np.ndarray
+        self, direction: int, gates: np.ndarray, state: State, r: "_Recurrence", bias: np.ndarray
     ) -> State:
         """The state after one step; `gates` is x·wᵀ and the bias of w, `bias` that of r."""
         raise NotImplementedError
@@ -140,6 +181,7 @@ class Recurrent(NnOp):
         x: np.ndarray,
         w: np.ndarray | None,
         r: np.ndarray,
+        r_scale: np.ndarray | None,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
         states: Sequence[np.ndarray | None],
@@ -153,6 +195,8 @@ class Recurrent(NnOp):
         last = [np.zeros((self.directions, batch, self.hidden)) for _ in states]
         for d in range(self.directions):
             gates, ours = self._gates(d, x, w, bias)
+            scales = None if r_scale is None else widened(r_scale[d])
+            times_r = _Recurrence(widened(r[d]), scales, self.quantize_state)
             state: State = tuple(
                 np.zeros((batch, self.hidden)) if s is None else widened(s[d]) for s in states
             )
@@ -160,7 +204,7 @@ class Recurrent(NnOp):
             for t in range(steps):
                 live = (t < counts)[:, None]
                 place = np.maximum(counts - 1 - t, 0) if backward else np.full(batch, t)
-                new = self.step(d, gates[place, np.arange(batch)], state, widened(r[d]), ours)
+                new = self.step(d, gates[place, np.arange(batch)], state, times_r, ours)
                 state = tuple(np.where(live, n, s) for n, s in zip(new, state, strict=True))
                 here = np.flatnonzero(live)
                 y[place[here], d, here] = state[0][here]
@@ -189,20 +233,21 @@ class Rnn(Recurrent):
     last_h: Result
 
     def step(
-        self, direction: int, gates: np.ndarray, state: State, r: np.ndarray, bias: np.ndarray
+        self, direction: int, gates: np.ndarray, state: State, r: "_Recurrence", bias: np.ndarray
     ) -> State:
-        return (self.activate(direction, 0, gates + state[0] @ r.T + bias),)
+        return (self.activate(direction, 0, gates + r.times(state[0]) + bias),)
 
     def reference(
         self,
         x: np.ndarray,
         w: np.ndarray | None,
         r: np.ndarray,
+        r_scale: np.ndarray | None,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
         initial_h: np.ndarray | None,
     ) -> tuple[np.ndarray, ...]:
-        return self.evaluate(x, w, r, bias, lengths, [initial_h])
+        return self.evaluate(x, w, r, r_scale, bias, lengths, [initial_h])
 
 
 @nn.op("gru")
@@ -220,15 +265,17 @@ class Gru(Recurrent):
     FUNCTIONS: ClassVar[int] = 2
 
     def step(
-        self, direction: int, gates: np.ndarray, state: State, r: np.ndarray, bias: np.ndarray
+        self, direction: int, gates: np.ndarray, state: State, r: "_Recurrence", bias: np.ndarray
     ) -> State:
         (h,), n = state, self.hidden
-        update, reset = np.split(gates[:, : 2 * n] + h @ r[: 2 * n].T + bias[: 2 * n], 2, axis=1)
+        update, reset = np.split(
+            gates[:, : 2 * n] + r.times(h)[:, : 2 * n] + bias[: 2 * n], 2, axis=1
+        )
         z, s = self.activate(direction, 0, update), self.activate(direction, 0, reset)
         if self.linear_before_reset:
-            inner = s * (h @ r[2 * n :].T + bias[2 * n :])
+            inner = s * (r.times(h)[:, 2 * n :] + bias[2 * n :])
         else:
-            inner = (s * h) @ r[2 * n :].T + bias[2 * n :]
+            inner = r.times(s * h)[:, 2 * n :] + bias[2 * n :]
         return ((1 - z) * self.activate(direction, 1, gates[:, 2 * n :] + inner) + z * h,)
 
     def reference(
@@ -236,11 +283,12 @@ class Gru(Recurrent):
         x: np.ndarray,
         w: np.ndarray | None,
         r: np.ndarray,
+        r_scale: np.ndarray | None,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
         initial_h: np.ndarray | None,
     ) -> tuple[np.ndarray, ...]:
-        return self.evaluate(x, w, r, bias, lengths, [initial_h])
+        return self.evaluate(x, w, r, r_scale, bias, lengths, [initial_h])
 
 
 @nn.op("lstm")
@@ -261,10 +309,10 @@ class Lstm(Recurrent):
     FUNCTIONS: ClassVar[int] = 3
 
     def step(
-        self, direction: int, gates: np.ndarray, state: State, r: np.ndarray, bias: np.ndarray
+        self, direction: int, gates: np.ndarray, state: State, r: "_Recurrence", bias: np.ndarray
     ) -> State:
         (h, c), n = state, self.hidden
-        i, o, f, cell = np.split(gates + h @ r.T + bias[: 4 * n], 4, axis=1)
+        i, o, f, cell = np.split(gates + r.times(h) + bias[: 4 * n], 4, axis=1)
         peep = bias[4 * n :]
         i = self.activate(direction, 0, i + peep[:n] * c)
         f = 1 - i if self.input_forget else self.activate(direction, 0, f + peep[2 * n :] * c)
@@ -277,6 +325,7 @@ class Lstm(Recurrent):
         x: np.ndarray,
         w: np.ndarray | None,
         r: np.ndarray,
+        r_scale: np.ndarray | None,
         bias: np.ndarray | None,
         lengths: np.ndarray | None,
         initial_h: np.ndarray | None,
@@ -287,5 +336,5 @@ class Lstm(Recurrent):
         both = np.zeros((directions, rows)) if bias is None else widened(bias)
         peep = np.zeros((directions, 3 * self.hidden)) if peephole is None else widened(peephole)
         return self.evaluate(
-            x, w, r, np.concatenate([both, peep], axis=1), lengths, [initial_h, initial_c]
+            x, w, r, r_scale, np.concatenate([both, peep], axis=1), lengths, [initial_h, initial_c]
         )

@@ -1,6 +1,9 @@
 """Whole layers of the domain com.microsoft with quantized weights: attention, embeddings, LSTM."""
 
 import math
+from typing import Any
+
+import numpy as np
 
 from xcompile.compiler.ir.op import Value
 from xcompile.dialects.nn.attention import Attention
@@ -94,7 +97,8 @@ def qembed_layer_normalization(node: NodeContext) -> list[Value | None]:
 def dynamic_quantize_lstm(node: NodeContext) -> list[Value]:
     """Inputs are quantized to uint8 over the range of all of them and multiplied as integers.
 
-    The weights of the recurrence are dequantized: hidden states are not rounded to 8 bits on their way.
+    So are hidden states, each sequence by itself in each step, where the recurrence's weights are constants around the
+    middle of their type; other weights are dequantized.
     """
     if node.rank(0) != 3 or node.rank(1) != 3:
         raise node.error("XC2003", f"{node.op_type} of an input of rank {node.rank(0)}, not 3")
@@ -114,7 +118,7 @@ def dynamic_quantize_lstm(node: NodeContext) -> list[Value]:
         Lstm,
         x=made,
         w=None,
-        r=_recurrence(node, c, directions),
+        **_recurrence(node, c, directions),
         bias=None,
         lengths=node.optional(4),
         initial_h=node.optional(5),
@@ -150,11 +154,18 @@ def _biases(c: Composition, bias: Value) -> Value:
     return c.reshape(both, (-1,))
 
 
-def _recurrence(node: NodeContext, c: Composition, directions: int) -> Value:
-    """The recurrence's weights as floats, [directions, 4·hidden, hidden]."""
+def _recurrence(node: NodeContext, c: Composition, directions: int) -> dict[str, Any]:
+    """The layer's operands for the recurrence's weights [directions, 4·hidden, hidden]: as int8, or as floats."""
+    r, scale, point = (node.const(j) for j in (2, 10, 11))
+    middle = 128 if r is not None and r.dtype == np.uint8 else 0
+    if r is not None and scale is not None and (point is None or (point == middle).all()):
+        codes = (r.astype(np.int16) - middle).astype(np.int8).swapaxes(1, 2)
+        rows = np.broadcast_to(scale.reshape(directions, -1), codes.shape[:2])
+        consts = (c.constant(np.ascontiguousarray(each)) for each in (codes, rows))
+        return {**dict(zip(("r", "r_scale"), consts, strict=True)), "quantize_state": True}
     parts: list[Value] = []
     for i in range(directions):
         r, scale, point = (_of_direction(node, j, i) for j in (2, 10, 11))
         made = node.make(Dequantize, x=r, scale=scale, zero_point=point, axis=1, to="f32")
         parts.append(c.unsqueeze(c.transpose(made.y, (1, 0)), 0))
-    return c.concat(parts, 0)
+    return {"r": c.concat(parts, 0)}

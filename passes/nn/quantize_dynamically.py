@@ -22,6 +22,8 @@ from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.dynamic import dynamically_quantized
 from xcompile.dialects.nn.integer import ConvInteger, MatMulInteger
 from xcompile.dialects.nn.matmul import MatMul
+from xcompile.dialects.nn.recurrent import Recurrent
+from xcompile.passes.nn.recurrent_codes import with_codes
 
 DYNAMIC = "dynamic"
 """The precision."""
@@ -34,8 +36,9 @@ class QuantizeDynamically(Pass):
     """Make products whose precision is "dynamic" integer: inputs as uint8 over their range in this run, int8 weights.
 
     A weight has a signed scale for each output channel. An input that several products read is quantized once. The
-    products with the inputs of recurrent layers are matrix products by now; the recurrence itself stays in float32, as
-    transposed convolutions do. Options: `refine` fits scales of weights by least squares.
+    products with the inputs of recurrent layers are matrix products by now; states are quantized in each step, a
+    sequence by itself. Transposed convolutions stay in float32. Options: `refine` fits scales of weights by least
+    squares.
     """
 
     NAME: ClassVar[str] = "nn-quantize-dynamically"
@@ -90,6 +93,11 @@ class _Run:
 
     def run(self) -> RewriteStats:
         for op, reason in self._plan.floats.items():
+            if (
+                isinstance(op, Recurrent)
+                and self._precisions.of(op_names(op, self._names)) == DYNAMIC
+            ):
+                reason = self._quantize_layer(op)
             self._keep(op, self._reason(op, reason))
         for product in self._plan.products:
             op = product.op
@@ -137,8 +145,24 @@ class _Run:
         fields = {"a": x, "b": c.constant(codes), "a_zero_point": zero}
         return self._scaled(op, c.make(MatMulInteger, **fields, **op.attributes()), scale, steps)
 
-    def _scaled(self, op: Op, sums: Value, scale: Value, steps: np.ndarray) -> Value:
-        c = self._compose
+    def _quantize_layer(self, op: Recurrent) -> str:
+        """Make products with the states of a recurrent layer integer, or say why not."""
+        with ir.InsertionPoint(op.operation), op.location:
+            made = with_codes(op, self._module, refine=self._refine, quantize_state=True)
+        if isinstance(made, str):
+            return made
+        self._stats.changed += [each.operation for each in made]
+        for old, new in zip(op.results, made[-1].results, strict=True):
+            old.replace_all_uses_with(new)
+        self._tell(op)
+        self._module.graveyard.bury(op.operation, QuantizeDynamically.NAME)
+        return ""
+
+    def _tell(self, op: Op) -> None:
         self._stats.fired[_QUANTIZED] += 1
         self._stats.fired_at.append((_QUANTIZED, describe(op.location) or "?"))
+
+    def _scaled(self, op: Op, sums: Value, scale: Value, steps: np.ndarray) -> Value:
+        c = self._compose
+        self._tell(op)
         return c.mul(c.cast(sums, "f32"), c.mul(scale, c.constant(steps)))

@@ -25,7 +25,9 @@ from xcompile.dialects.nn.conv import Conv, ConvTranspose
 from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.matmul import MatMul
 from xcompile.dialects.nn.quantize import Dequantize
+from xcompile.dialects.nn.recurrent import Recurrent
 from xcompile.dialects.nn.reshape import Reshape
+from xcompile.passes.nn.recurrent_codes import with_codes
 
 BITS = {"w4": 4, "w8": 8}
 """The precisions of weights, and the bits of an element."""
@@ -40,7 +42,6 @@ _TABLES = ("dynamic",)
 """Precisions of products of other kinds, with embeddings of 8 bits."""
 
 _QUANTIZED = "QuantizedWeights"
-_WHOLE = ("nn.rnn", "nn.gru", "nn.lstm")
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class QuantizeWeights(Pass):
 
     Of 8 bits, each output channel has a scale; of 4 bits, each block of neighbours along the sum. Codes are signed, or
     with zero points unsigned. Rows of embeddings and output channels of convolutions have 8 bits and a scale each, at
-    either precision; a convolution's scale multiplies its sums. Depthwise convolutions, whose weights are few,
-    transposed ones and the recurrent weights of layers stay in float32. Options: `bits` makes all of them 4 or 8
+    either precision, and so have the recurrent weights of layers; there scales multiply the sums. Depthwise
+    convolutions, whose weights are few, and transposed ones stay in float32. Options: `bits` makes all of them 4 or 8
     whatever the precisions say; `block` is 16 to 256; `zero_points` for 4 bits; `scale` is f32 or f16, and f32 all the
     same for a constant of which a scale would not be finite and normal in f16; `refine` fits scales by least squares.
     """
@@ -107,9 +108,7 @@ class _Run:
     def run(self) -> RewriteStats:
         for operation in list(walk(self._module)):
             op = view(operation)
-            if isinstance(op, MatMul | Gather | Conv | ConvTranspose) or (
-                op is not None and op.NAME in _WHOLE
-            ):
+            if isinstance(op, MatMul | Gather | Conv | ConvTranspose | Recurrent):
                 self._visit(op)
         return self._stats
 
@@ -128,8 +127,10 @@ class _Run:
             self._quantize_table(op)
         elif isinstance(op, Conv):
             self._quantize_filters(op)
+        elif isinstance(op, Recurrent):
+            self._quantize_layer(op)
         else:
-            self._keep(op, "transposed convolutions and recurrent layers keep float32 weights")
+            self._keep(op, "transposed convolutions keep float32 weights")
 
     def _keep(self, op: Op, reason: str) -> None:
         if reason and not isinstance(op, Gather):
@@ -188,6 +189,19 @@ class _Run:
                 made += [bias, Add.create(a=made[-1].results[0], b=bias.y)]
         op.y.replace_all_uses_with(made[-1].results[0])
         self._stats.changed += [each.operation for each in made]
+        self._tell(made[-1])
+        self._module.graveyard.bury(op.operation, QuantizeWeights.NAME)
+
+    def _quantize_layer(self, op: Recurrent) -> None:
+        """Codes of 8 bits in the place of a recurrent layer's r, and their scales."""
+        with ir.InsertionPoint(op.operation), op.location:
+            made = with_codes(op, self._module, refine=self._options.refine, quantize_state=False)
+        if isinstance(made, str):
+            self._keep(op, made)
+            return
+        self._stats.changed += [each.operation for each in made]
+        for old, new in zip(op.results, made[-1].results, strict=True):
+            old.replace_all_uses_with(new)
         self._tell(made[-1])
         self._module.graveyard.bury(op.operation, QuantizeWeights.NAME)
 

@@ -202,19 +202,43 @@ def test_embeddings():
     )
 
 
-@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_lstm_is_close_as_hidden_states_are_not_rounded(direction):
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("hidden", [4, 33])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_hidden_states_of_lstm_are_rounded_as_onnxruntime_rounds_them(direction, hidden, unsigned):
+    """One sequence; of several, onnxruntime takes one range for as many as a thread of it has."""
     count = 2 if direction == "bidirectional" else 1
+    middle = np.full(count, 128 if unsigned else 0, np.uint8 if unsigned else np.int8)
+
+    def weights(rows: int) -> np.ndarray:
+        signed = s8(count, rows, 4 * hidden).astype(np.int16)
+        return (signed + middle[0]).astype(middle.dtype)
+
     check(
         "DynamicQuantizeLSTM",
         [
-            f32(6, 1, 5), s8(count, 5, 16), s8(count, 4, 16), f32(count, 32), None, None, None, None,
-            np.full(count, 0.01, np.float32), np.zeros(count, np.int8),
-            np.full(count, 0.01, np.float32), np.zeros(count, np.int8),
+            f32(6, 1, 5), weights(5), weights(hidden), f32(count, 8 * hidden), None, None, None, None,
+            np.full(count, 0.01, np.float32), middle,
+            np.full(count, 0.01, np.float32), middle,
+        ],
+        outputs=FLOAT * 3,
+        hidden_size=hidden,
+        direction=direction,
+        tolerance=1e-5,
+    )  # fmt: skip
+
+
+def test_lstm_with_weights_around_another_zero_point_is_close():
+    """Its r is dequantized: hidden states are not rounded."""
+    check(
+        "DynamicQuantizeLSTM",
+        [
+            f32(6, 1, 5), s8(1, 5, 16), s8(1, 4, 16), f32(1, 32), None, None, None, None,
+            np.full(1, 0.01, np.float32), np.zeros(1, np.int8),
+            np.full(1, 0.01, np.float32), np.full(1, 3, np.int8),
         ],
         outputs=FLOAT * 3,
         hidden_size=4,
-        direction=direction,
         tolerance=0.02,
     )  # fmt: skip
 

@@ -91,7 +91,7 @@ def test_transposed_and_depthwise_convolutions_say_why_they_keep_their_weights()
     model = n.model({"x": ("FLOAT", [1, 4, 9, 9])}, {y: ("FLOAT", [1, 8, 8, 8])})
     rows = compiled(model, "cpu-w8").precisions()
     assert [row.arithmetic for row in rows] == ["float32", "float32"]
-    assert rows[0].why == "transposed convolutions and recurrent layers keep float32 weights"
+    assert rows[0].why == "transposed convolutions keep float32 weights"
     assert rows[1].why == "the weights of a depthwise convolution are few"
 
 

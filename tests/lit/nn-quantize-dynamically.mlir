@@ -47,3 +47,20 @@ module @weights_that_are_data_stay {
     return %0 : tensor<?x2xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @states_are_quantized_where_the_weights_are_known
+// CHECK: %[[R:.*]] = "nn.const"() {value = dense<{{.*}}> : tensor<1x2x2xi8>}
+// CHECK: "nn.rnn"(%arg0, %[[R]], %{{.*}}) {{.*}}quantize_state = true
+// CHECK: "nn.rnn"(%arg0, %arg1) {{.*}} : (tensor<?x3x2xf32>, tensor<1x2x2xf32>)
+// CHECK: // QuantizedDynamically fired at known
+// CHECK: // KeptInFloat missed given: its weights are not float32 numbers that are known
+module @states_are_quantized_where_the_weights_are_known {
+  func.func @main(%x: tensor<?x3x2xf32>, %given: tensor<1x2x2xf32>) -> (tensor<?x1x3x2xf32>, tensor<?x1x3x2xf32>) {
+    %r = "nn.const"() {value = dense<[[[0.5, 1.0], [2.0, -1.0]]]> : tensor<1x2x2xf32>} : () -> tensor<1x2x2xf32>
+    %0:2 = "nn.rnn"(%x, %r) {hidden = 2 : i64, activations = ["tanh"], alphas = array<f64: 0.0>, betas = array<f64: 0.0>, operandSegmentSizes = array<i32: 1, 0, 1, 0, 0, 0, 0>} : (tensor<?x3x2xf32>, tensor<1x2x2xf32>) -> (tensor<?x1x3x2xf32>, tensor<1x3x2xf32>) loc("known")
+    %1:2 = "nn.rnn"(%x, %given) {hidden = 2 : i64, activations = ["tanh"], alphas = array<f64: 0.0>, betas = array<f64: 0.0>, operandSegmentSizes = array<i32: 1, 0, 1, 0, 0, 0, 0>} : (tensor<?x3x2xf32>, tensor<1x2x2xf32>) -> (tensor<?x1x3x2xf32>, tensor<1x3x2xf32>) loc("given")
+    return %0#0, %1#0 : tensor<?x1x3x2xf32>, tensor<?x1x3x2xf32>
+  }
+}

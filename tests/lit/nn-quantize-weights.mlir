@@ -74,3 +74,19 @@ module @filters_of_a_depthwise_convolution_stay {
     return %0 : tensor<1x2x?xf32>
   }
 }
+
+// -----
+
+// CHECK-LABEL: module @the_weights_of_states_have_8_bits_and_a_scale_a_row
+// CHECK: %[[R:.*]] = "nn.const"() {value = dense<{{.*}}> : tensor<1x2x2xi8>}
+// CHECK: %[[S:.*]] = "nn.const"() {value = dense<{{.*}}> : tensor<1x2xf32>}
+// CHECK: "nn.rnn"(%arg0, %[[R]], %[[S]]) {{.*}}operandSegmentSizes = array<i32: 1, 0, 1, 1, 0, 0, 0>
+// CHECK-NOT: quantize_state = true
+// CHECK: // QuantizedWeights fired at node
+module @the_weights_of_states_have_8_bits_and_a_scale_a_row {
+  func.func @main(%x: tensor<?x3x2xf32>) -> tensor<?x1x3x2xf32> {
+    %r = "nn.const"() {value = dense<[[[0.5, 1.0], [2.0, -1.0]]]> : tensor<1x2x2xf32>} : () -> tensor<1x2x2xf32>
+    %0:2 = "nn.rnn"(%x, %r) {hidden = 2 : i64, activations = ["tanh"], alphas = array<f64: 0.0>, betas = array<f64: 0.0>, operandSegmentSizes = array<i32: 1, 0, 1, 0, 0, 0, 0>} : (tensor<?x3x2xf32>, tensor<1x2x2xf32>) -> (tensor<?x1x3x2xf32>, tensor<1x3x2xf32>) loc("node")
+    return %0#0 : tensor<?x1x3x2xf32>
+  }
+}

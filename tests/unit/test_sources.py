@@ -63,7 +63,11 @@ FORMAT_CONSTANTS = {
     "counted_kernels.py": {"_MOST_DOUBLINGS": "bits of the largest size that memory has"},
     "isa.py": {"_LEAST_NORMAL": "a property of float32"},
     "map.py": {"_LOOP_CYCLES": "an estimate of a unit's work, not of its shape"},
-    "recurrent.py": {"_STATES": "the vectors that a recurrent cell keeps"},
+    "recurrent.py": {
+        "_STATES": "the vectors that a recurrent cell keeps",
+        "_CODES": "the first of them that holds codes",
+    },
+    "recurrent_codes.py": {"_SIGNED": "from uint8 to int8"},
     "reduction_by_pi.py": {"_WORDS": "bits of 2/pi that the largest double needs"},
     "remainder.py": {"_STEP": "bits of a quotient that float64 holds"},
     "trig.py": {"_ROUNDER": "a property of float64", "_LIMIT": "a bound of the algorithm"},

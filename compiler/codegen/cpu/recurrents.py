@@ -65,13 +65,18 @@ class RecurrentPlan:
         if self.op.NAME == "nn.gru" and not self.op.linear_before_reset:
             products = ((0, 1), (2,))  # the reset gate comes before what it multiplies
         batch = monomial(self.kernel.shape(self.op.x)[1])
-        return RecurrentProblem(products, self.op.directions, batch, self.op.hidden, dtype)
+        weights: Any = dtype_of(self.op.r)
+        quantized = self.op.quantize_state
+        return RecurrentProblem(
+            products, self.op.directions, batch, self.op.hidden, dtype, weights, quantized
+        )
 
     def _packing(self) -> Packing:
         def pack(r: np.ndarray) -> np.ndarray:
             return recurrent.pack(r, self.problem, self.schedule, self.kernel.target)
 
-        return Packing(f"recurrent {self.problem} {self.schedule}", pack)
+        form = self.problem.form(self.kernel.target)
+        return Packing(f"recurrent {self.problem} {self.schedule} {form}", pack)
 
     @property
     def unit_cost(self) -> float:

@@ -16,8 +16,8 @@ FLOAT_PRODUCTS = frozenset({"nn.conv", "nn.conv_transpose", "nn.matmul", "nn.ein
                             "nn.gru", "nn.lstm"})  # fmt: skip
 """Ops that multiply numbers of their operands' type."""
 
-SMALL_WEIGHTS = frozenset({"nn.matmul_blocked", "nn.conv"})
-"""Ops that multiply floats, some with weights that are integers."""
+SMALL_WEIGHTS = frozenset({"nn.matmul_blocked", "nn.conv", "nn.rnn", "nn.gru", "nn.lstm"})
+"""Ops that multiply floats, some with weights, their second operand, that are integers."""
 
 
 def arithmetic_of(ops: Sequence[Op]) -> str:
@@ -26,7 +26,7 @@ def arithmetic_of(ops: Sequence[Op]) -> str:
     "w4" and "w8" are float32 with weights that stay in 4 and 8 bits until they are multiplied.
     """
     for op in ops:
-        if op.NAME in INTEGER_PRODUCTS:
+        if op.NAME in INTEGER_PRODUCTS or op.attributes().get("quantize_state", False):
             return INTEGER
         if op.NAME in SMALL_WEIGHTS and is_integer(dtype_of(op.operands[1])):
             return f"w{bits_of(dtype_of(op.operands[1]))}"
