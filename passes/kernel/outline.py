@@ -12,7 +12,7 @@ from xcompile.compiler.ir.location import describe, fuse
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
 from xcompile.compiler.ir.op import Op, Value, view
-from xcompile.compiler.support.dims import Dim, bounds, symbol
+from xcompile.compiler.support.dims import Dim, bounds, symbol, symbols_of
 from xcompile.dialects.kernel import (
     CARRIED,
     FITS,
@@ -24,7 +24,9 @@ from xcompile.dialects.kernel import (
     Launch,
     Return,
     View,
+    parse_shape,
     shape_text,
+    stated_shapes,
 )
 from xcompile.dialects.nn.base import Shape, dtype_of, is_static, rank_of
 from xcompile.dialects.nn.binary import Maximum, Minimum
@@ -77,6 +79,8 @@ class Outliner:
         self._roots: dict[Op, Group] = {}
         self._controls: AbstractSet[Op] = frozenset()
         self._windows: Mapping[Op, Window] = {}
+        shapes = module.input_shapes()
+        self._input_symbols = {s for shape in shapes for d in shape for s in symbols_of(d)}
 
     def outline(
         self, groups: Iterable[Group], controls: AbstractSet[Op], windows: Mapping[Op, Window]
@@ -188,7 +192,11 @@ class Outliner:
         self._module.module.body.append(operation)
 
     def _finish(self, terminator: ir.Operation) -> None:
-        """End a block with values that it stores itself, each once: others, and constants, are copied."""
+        """End a block with values that it stores itself, each once: others, and constants, are copied.
+
+        So is a view whose sizes follow from those of inputs while data say how large its memory is, or the other way
+        round: the two are kept in different memory.
+        """
         stored: set[Value] = set()
         for position, value in enumerate(list(terminator.operands)):
             new = self._value(value)
@@ -199,10 +207,19 @@ class Outliner:
                 )
             ) is not None:
                 base, whole = seen.x, whole and not seen.start
-            if not whole or base in stored or not _is_stored_in(base, terminator.block):
+            if (
+                not whole
+                or base in stored
+                or not _is_stored_in(base, terminator.block)
+                or self._is_late(_stated_shape(base)) != self._is_late(self._analysis.shape(value))
+            ):
                 new = base = self._copy(value, new)
             stored.add(base)
             terminator.operands[position] = new
+
+    def _is_late(self, shape: Shape) -> bool:
+        """Whether data say one of the sizes."""
+        return any(s not in self._input_symbols for d in shape for s in symbols_of(d))
 
     def _copy(self, old: Value, new: Value) -> Value:
         shape = self._analysis.shape(old)
@@ -243,6 +260,18 @@ def _is_stored_in(value: Value, block: ir.Block) -> bool:
         return False
     op = view(value.owner)
     return isinstance(op, Launch | If) or (isinstance(op, Loop) and value in op.finals)
+
+
+def _stated_shape(value: Value) -> Shape:
+    """The shape of a result of a launch, a branch or a loop."""
+    assert not isinstance(value.owner, ir.Block)
+    op = view(value.owner)
+    assert op is not None
+    place = op.results.index(value)
+    if isinstance(op, Launch):
+        return parse_shape(op.shapes[place])
+    assert isinstance(op, ControlOp)
+    return stated_shapes(op, SHAPES)[place]
 
 
 def _nodes(group: Group) -> tuple[str, ...]:

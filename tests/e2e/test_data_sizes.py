@@ -369,3 +369,45 @@ def test_a_c_program_gives_memory_or_takes_it(chain, tmp_path):
 
 def test_the_model_file_loads_and_checks():
     onnx.checker.check_model(nonzero_chain())
+
+
+def kept_and_shaped(shape: str, *, branch: bool) -> onnx.ModelProto:
+    """The kept elements of x in a shape, as an output; in a branch of an If, where that is asked."""
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["kept"], axis=0),
+        helper.make_node("Reshape", ["kept", shape], ["y"], name="shaped"),
+    ]
+    inputs = [("x", FLOAT, ["n"]), ("c", BOOL, ["n"]), ("sizes", INT64, [2])]
+    if branch:
+        then = helper.make_graph(nodes, "then", [], [helper.make_empty_tensor_value_info("y")])
+        other = helper.make_node("Reshape", ["x", "flat"], ["z"])
+        graph = helper.make_graph([other], "other", [], [helper.make_empty_tensor_value_info("z")])
+        nodes = [helper.make_node("If", ["take"], ["y"], then_branch=then, else_branch=graph)]
+        inputs.append(("take", BOOL, []))
+    return model(nodes, inputs, [("y", FLOAT, None)], two=i64(2, 2), flat=i64(1, -1))
+
+
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize("shape", ["two", "sizes"])
+def test_an_output_of_known_size_may_lie_in_memory_whose_size_data_say(shape, branch):
+    compiled = xcompile.compile(
+        kept_and_shaped(shape, branch=branch), options={"verify-each": True}
+    )
+    given = [np.arange(5, dtype=np.float32), np.array([1, 1, 0, 1, 1], bool), i64(2, 2)]
+    (y,) = compiled.run([*given, *[np.array(True)] * branch]).values()
+    np.testing.assert_array_equal(y, np.array([[0, 1], [3, 4]], np.float32), strict=True)
+    with pytest.raises(RuntimeModelError, match="shaped"):
+        compiled.run([given[0], np.ones(5, bool), given[2], *[np.array(True)] * branch])
+
+
+def test_an_output_whose_size_data_say_may_lie_in_memory_of_known_size():
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["twice"]),
+        helper.make_node("Reshape", ["twice", "sizes"], ["y"]),
+    ]
+    inputs = [("x", FLOAT, ["n"]), ("sizes", INT64, [2])]
+    compiled = xcompile.compile(model(nodes, inputs, [("y", FLOAT, [None, None])]))
+    x = np.arange(6, dtype=np.float32)
+    for sizes in ((2, 3), (3, -1), (6, 1)):
+        (y,) = compiled.run([x, i64(*sizes)]).values()
+        np.testing.assert_array_equal(y, (2 * x).reshape(sizes), strict=True)

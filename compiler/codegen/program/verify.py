@@ -92,6 +92,7 @@ class _State:
         written: the addresses at which something is written.
         outputs: the ranges of bytes of each that are written, in order and joined where they meet.
         rows: what is written in rows, until these and others are one range.
+        agrees: whether the numbers that a run is taken to read fulfil every check so far.
     """
 
     env: dict[str, int]
@@ -102,6 +103,7 @@ class _State:
         default_factory=dict[int, list[tuple[int, int]]]
     )
     rows: list[_Rows] = field(default_factory=list[_Rows])
+    agrees: bool = True
 
 
 class _EndsError(Exception):
@@ -126,7 +128,11 @@ class _Run:
             self._prepared.append(self._range(written, launch.lengths[-1]))
         self._all(self._program.steps)
         self._step = "the end"
-        for position in range(len(self._program.outputs)):
+        given = {step.output for step in self._program.steps if isinstance(step, rt.Give)}
+        for position, shape in enumerate(self._program.outputs):
+            late = any(map(self._program.is_late, shape))
+            self._require(late or position not in given, f"output {position} has a known size")
+            self._require(not late or position in given, f"output {position} is not given")
             ranges = self._state.outputs.get(position)
             self._require(ranges is not None, f"output {position} is not written")
             whole = len(ranges or ()) == 1 and (ranges or [(0, 0)])[0][0] == 0
@@ -157,9 +163,10 @@ class _Run:
             case rt.Define():
                 self._state.env[step.symbol] = self._value(step.dim)
             case rt.Check():
-                known = not any(map(self._program.is_late, step.dims))
-                if known and self._value(step.left) != self._value(step.right):
-                    raise _EndsError
+                if self._value(step.left) != self._value(step.right):
+                    if not any(map(self._program.is_late, step.dims)):
+                        raise _EndsError
+                    self._state.agrees = False
             case rt.Allocate():
                 self._require(step.slot not in self._state.heap, f"heap{step.slot} is in use")
                 self._state.heap[step.slot] = self._value(step.size)
@@ -216,6 +223,7 @@ class _Run:
             self._require(first.heap.keys() == other.heap.keys(), "the branches leave other memory")
             self._require(first.outputs == other.outputs, "the branches write other outputs")
             first.written &= other.written
+            first.agrees &= other.agrees
             first.arena = [part for part in first.arena if part in other.arena]
             first.rows = [part for part in first.rows if part in other.rows]
             first.env = {k: v for k, v in first.env.items() if k in other.env}
@@ -255,6 +263,8 @@ class _Run:
 
     def _read(self, place: rt.Place, length: int | None) -> None:
         self._require(self._value(place.rows) <= 1, f"{place} is read in rows")
+        if not self._state.agrees:  # sizes contradict each other: what counts is that it is there
+            length = 0 if place.space == "heap" else min(1, length or 1)
         match place.space:
             case "arena":
                 start, end = self._range(place, 1 if length is None else length)

@@ -83,9 +83,11 @@ def test_a_right_program_verifies(program):
         (planted(COUNTED, 4, Allocate(0, 23)), r"heap0\[0\] leaves its 23 bytes"),
         (planted(COUNTED, 4, Allocate(0, 24), Allocate(0, 24)), "heap0 is in use"),
         (planted(COUNTED, 5), "heap0 is not written"),
-        (planted(COUNTED, 6), "output 0 is not written"),
-        (planted(COUNTED, 6, Free(0)), "output 0 is not written"),
-        (planted(COUNTED, 6, launch(X, Y)), "heap0 is not freed"),
+        (planted(COUNTED, 6), "output 0 is not given"),
+        (planted(COUNTED, 6, Free(0)), "output 0 is not given"),
+        (planted(COUNTED, 6, launch(X, Y)), "output 0 is not given"),
+        (planted(COUNTED, 6, Give(0, 0, (COUNT,), 0), Allocate(0, 8)), "heap0 is not freed"),
+        (dataclasses.replace(COUNTED, outputs=((16,),)), "output 0 has a known size"),
         (planted(COUNTED, 6, COUNTED.steps[6], Free(0)), "heap0 is not in use"),
         (planted(COUNTED, 6, Free(0), launch(heap(0), Y)), r"heap0\[0\] is not allocated"),
     ],
@@ -94,6 +96,15 @@ def test_a_planted_fault_is_named(program, problem):
     with pytest.raises(CompileError, match=problem) as caught:
         verify_program(program)
     assert caught.value.code == "XC4012"
+
+
+def test_sizes_that_contradict_each_other_for_made_up_data_are_the_run_s_to_refuse():
+    """A view of heap memory: a run checks that it has as many elements."""
+    viewed = launch(heap(0), arena(0, 2), lengths=(4 * COUNT + 4, 64))
+    fits = Check(COUNT, COUNT + 1, "text")
+    verify_program(planted(COUNTED, 5, COUNTED.steps[5], fits, viewed))
+    with pytest.raises(CompileError, match=r"heap0\[0\] leaves its 24 bytes"):
+        verify_program(planted(COUNTED, 5, COUNTED.steps[5], viewed, fits))
 
 
 def test_setup_may_only_prepare_what_lies_in_the_weights():
