@@ -23,10 +23,15 @@ from xcompile.frontends.onnx.registry import onnx_op
 
 
 @onnx_op("QAttention", domain=MICROSOFT)
-def qattention(node: NodeContext) -> list[Value]:
-    """Self-attention: one integer product makes queries, keys and values; the rest is in float."""
-    if node.has_input(8):
-        raise node.error("XC1006", "QAttention with keys and values of before")
+def qattention(node: NodeContext) -> list[Value | None]:
+    """Self-attention: one integer product makes queries, keys and values; the rest is in float.
+
+    Keys and values of before are put in front; the second result, [2, batch, heads, tokens, width of a head], is all of
+    them.
+    """
+    for flag in ("do_rotary", "past_present_share_buffer"):
+        if node.attr(flag, 0):
+            raise node.error("XC1006", f"QAttention with {flag}")
     if node.rank(0) != 3 or node.rank(1) != 2:
         raise node.error("XC2003", "QAttention takes [batch, tokens, width] and a matrix")
     heads, width = node.attr("num_heads"), static_sizes(node.input(1))[1]
@@ -40,18 +45,31 @@ def qattention(node: NodeContext) -> list[Value]:
     made = c.add(c.mul(c.cast(total, "f32"), step), node.input(2))
     split = c.transpose(c.reshape(made, (0, 0, 3, heads, size)), (2, 0, 3, 1, 4))
     q, k, v = (c.squeeze(c.slice(split, 0, i, i + 1), 0) for i in range(3))
+    offset = None
+    if node.has_input(8):
+        past = node.input(8)
+        if rank_of(past) != 5:
+            raise node.error(
+                "XC2003", f"keys and values of before have rank {rank_of(past)}, not 5"
+            )
+        offset = scalar_of(c, c.shape(past, 3, 4))
+        before = (c.squeeze(c.slice(past, 0, i, i + 1), 0) for i in range(2))
+        k, v = (c.concat([old, new], 2) for old, new in zip(before, (k, v), strict=True))
     y = node.make(
         Attention,
         q=q,
         k=k,
         v=v,
         mask=_mask(node, c, k),
-        offset=None,
+        offset=offset,
         lengths=None,
         scale=node.attr("scale", 0.0) or 1 / math.sqrt(size),
         causal=bool(node.attr("unidirectional", 0)),
     ).y
-    return [c.reshape(c.transpose(y, (0, 2, 1, 3)), (0, 0, -1))]
+    merged = c.reshape(c.transpose(y, (0, 2, 1, 3)), (0, 0, -1))
+    if not node.has_output(1):
+        return [merged]
+    return [merged, c.concat([c.unsqueeze(k, 0), c.unsqueeze(v, 0)], 0)]
 
 
 def _mask(node: NodeContext, c: Composition, keys: Value) -> Value | None:

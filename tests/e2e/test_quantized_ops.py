@@ -186,6 +186,39 @@ def test_attention(mask):
     )
 
 
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("mask", [None, (2, 8), (2,)])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_with_keys_and_values_of_before(mask, before, causal):
+    """Five tokens see those of before too, and what they leave behind is all keys and all values."""
+    given, total = None, before + 5
+    if mask is not None:
+        kept = np.arange(total) < np.array([[total - 1], [total]])
+        given = (kept if len(mask) == 2 else kept.sum(1)).astype(np.int32)
+    check(
+        "QAttention",
+        [
+            u8(2, 5, 8), s8(8, 24), f32(24), X[0], np.float32(0.02), given, X[1], np.int8(0),
+            f32(2, 2, 2, before, 4),
+        ],
+        outputs=FLOAT * 2,
+        num_heads=2,
+        unidirectional=causal,
+        tolerance=1e-4,
+    )  # fmt: skip
+
+
+def test_attention_that_leaves_keys_and_values_behind_for_the_first_time():
+    check(
+        "QAttention",
+        [u8(2, 5, 8), s8(8, 24), f32(24), X[0], np.float32(0.02), None, X[1], np.int8(0)],
+        outputs=FLOAT * 2,
+        num_heads=2,
+        unidirectional=1,
+        tolerance=1e-4,
+    )
+
+
 def test_embeddings():
     ids, segments = (RANDOM.integers(0, n, (2, 4)).astype(np.int32) for n in (9, 2))
     tables = [u8(9, 8), u8(6, 8), u8(2, 8), u8(8), u8(8)]
