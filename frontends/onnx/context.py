@@ -13,7 +13,7 @@ from xcompile.dialects.nn.base import NnOp, dtype_of, numpy_dtype, rank_of
 from xcompile.dialects.nn.reshape import Reshape
 from xcompile.frontends.onnx.attributes import decode
 from xcompile.frontends.onnx.graph import ABSENT, Node, Subgraph
-from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.sequences import AnySequence, Known
 
 if TYPE_CHECKING:
     from xcompile.frontends.onnx.scope import Scope
@@ -95,14 +95,14 @@ class NodeContext:
         """Whether an input is a sequence of tensors."""
         return self.has_input(index) and self._values.sequence(self._node.inputs[index]) is not None
 
-    def sequence(self, index: int) -> TensorSequence:
+    def sequence(self, index: int) -> AnySequence:
         """An input that is a sequence; CompileError XC2002 when it is none."""
         found = self._values.sequence(self._node.inputs[index]) if self.has_input(index) else None
         if found is None:
             raise self.error("XC2002", f"input {index} of {self.op_type} is no known sequence")
         return found
 
-    def any_input(self, index: int) -> Value | TensorSequence:
+    def any_input(self, index: int) -> Known:
         """An input, which may be a sequence."""
         return self.sequence(index) if self.is_sequence(index) else self.input(index)
 
@@ -159,9 +159,15 @@ class NodeContext:
             raise self.error("XC1010", f"{self.op_type} needs the attribute '{name}'")
         return self._node.bodies[name]
 
-    def run_body(self, name: str, arguments: Sequence[Value]) -> list[Value]:
+    def run_body(self, name: str, arguments: Sequence[Known]) -> list[Known]:
         """Make the ops of a graph inside the node, for the values of its inputs; the values of its outputs."""
         return self._scope.run_subgraph(self.body(name), arguments, self._location)
+
+    def tensor(self, value: Known, what: str) -> Value:
+        """A value that must be a tensor; CompileError XC1012 when it is a sequence."""
+        if isinstance(value, Value):
+            return value
+        raise self.error("XC1012", f"{what} is a sequence; a tensor is needed")
 
     # -- making ---------------------------------------------------------------------------------
 

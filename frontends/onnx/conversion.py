@@ -19,7 +19,7 @@ from xcompile.frontends.onnx.graph import ABSENT, Node
 from xcompile.frontends.onnx.reader import canonical_domain
 from xcompile.frontends.onnx.registry import find_converter
 from xcompile.frontends.onnx.schemas import check_dtypes, check_node, schema_of
-from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.sequences import Known, tensors_of
 from xcompile.frontends.onnx.tensors import element_count, onnx_dtype
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def is_supported(node: Node) -> bool:
     """Whether the node has a converter, or a definition that is a function."""
     if not node.domain and node.op == "If":  # `scope` converts it
         return node.opset > 0
-    if has_graph(node.attributes) and (node.domain or node.op not in ("Loop", "Scan")):
+    if has_graph(node.attributes) and (
+        node.domain or node.op not in ("Loop", "Scan", "SequenceMap")
+    ):
         return has_function(node)
     if find_converter(node.domain, node.op, node.opset) is not None:
         return True
@@ -64,7 +66,7 @@ def convert_node(node: Node, scope: "Scope") -> None:
         raise context.error("XC1006", f"output {wanted - 1} of {node.op} is not supported")
     for number, result in zip(node.outputs, results, strict=False):
         if number != ABSENT and result is not None:
-            for value in result.items if isinstance(result, TensorSequence) else (result,):
+            for value in tensors_of(result):
                 _check_size(value, context)
             scope.values.define(number, result)
 
@@ -84,7 +86,7 @@ def _check_size(value: Value, context: NodeContext) -> None:
     )
 
 
-def expand(context: NodeContext) -> Sequence[Value | None]:
+def expand(context: NodeContext) -> Sequence[Known | None]:
     """The outputs of a node by the function that defines its op (None for omitted ones).
 
     The function's nodes are named after the node.
@@ -93,7 +95,9 @@ def expand(context: NodeContext) -> Sequence[Value | None]:
         CompileError: XC1006 when there is no such function, or it uses what is not supported.
     """
     node = context.node
-    inputs = [context.optional(i) for i in range(context.input_count)]
+    inputs = [
+        context.any_input(i) if context.has_input(i) else None for i in range(context.input_count)
+    ]
     call = _call(node)
     function = _function(node, call, [None if v is None else _type_of(v) for v in inputs])
     if function is None:
@@ -125,9 +129,12 @@ def _call(node: Node) -> onnx.NodeProto:
     return call
 
 
-def _type_of(value: Value) -> onnx.TypeProto:
-    kind = ir.ShapedType(value.type)
+def _type_of(value: Known) -> onnx.TypeProto:
     made = onnx.TypeProto()
+    if not isinstance(value, Value):
+        made.sequence_type.elem_type.tensor_type.elem_type = onnx_dtype(value.dtype)
+        return made
+    kind = ir.ShapedType(value.type)
     made.tensor_type.elem_type = onnx_dtype(dtype_of(value))
     made.tensor_type.shape.SetInParent()
     for axis in range(kind.rank):

@@ -35,6 +35,7 @@ from xcompile.frontends.onnx.reader import read_model
 from xcompile.frontends.onnx.registry import close_names, load_converters
 from xcompile.frontends.onnx.schemas import check_node
 from xcompile.frontends.onnx.scope import Scope
+from xcompile.frontends.onnx.sequences import Known
 from xcompile.frontends.onnx.tensors import dtype_name, element_count, to_array
 from xcompile.frontends.onnx.values import Values
 from xcompile.runtime.abi import MAX_NAME, MAX_RANK, MAX_TENSORS
@@ -137,9 +138,9 @@ class _Importer:
         outputs = [number for number, _ in self._graph.outputs]
         with home:
             scope = Scope.of(self._graph, values)
-            results = scope.run(
-                self._graph.nodes, outputs, ir.Location.unknown(), self._graph.ranks
-            )
+            given = scope.run(self._graph.nodes, outputs, ir.Location.unknown(), self._graph.ranks)
+            names = [name for _, name in self._graph.outputs]
+            results = [_tensor(v, name) for v, name in zip(given, names, strict=True)]
             self._tell(scope)
             own = list(self._graph.nodes)
             inner = [n for node in own for n in _inside(node)]
@@ -266,3 +267,10 @@ def _is_plain(text: str) -> bool:
 
 def _texts(texts: list[str]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.StringAttr.get(t) for t in texts])
+
+
+def _tensor(value: Known, name: str) -> ir.Value:
+    """An output of the model; CompileError XC1012 when it is a sequence."""
+    if isinstance(value, ir.Value):
+        return value
+    raise CompileError("XC1012", f"the value '{name}' is a sequence; a tensor is needed")

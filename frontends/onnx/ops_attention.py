@@ -16,10 +16,11 @@ from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.conversion import expand
 from xcompile.frontends.onnx.ops_conv import static_sizes
 from xcompile.frontends.onnx.registry import onnx_op
+from xcompile.frontends.onnx.sequences import Known
 
 
 @onnx_op("Attention", since=23)
-def attention(node: NodeContext) -> Sequence[Value | None]:
+def attention(node: NodeContext) -> Sequence[Known | None]:
     """On operands of rank 3 the heads are split off first; past keys and values are put in front.
 
     Where the scores (`qk_matmul_output`) are wanted the op is what its definition says.

@@ -4,7 +4,8 @@ import numpy as np
 
 from xcompile.compiler.ir.op import Value
 from xcompile.frontends.onnx.context import NodeContext
-from xcompile.frontends.onnx.registry import Result, onnx_op
+from xcompile.frontends.onnx.registry import onnx_op
+from xcompile.frontends.onnx.sequences import Known
 
 _DTYPES = {
     "value_float": np.float32,
@@ -29,5 +30,5 @@ def constant(node: NodeContext) -> list[Value]:
 
 
 @onnx_op("Identity")
-def identity(node: NodeContext) -> list[Result]:
+def identity(node: NodeContext) -> list[Known]:
     return [node.any_input(0)]

@@ -9,6 +9,7 @@ import numpy as np
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.op import Value
 from xcompile.compiler.ir.regions import Body
+from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.base import dtype_of, rank_of, tensor_type
 from xcompile.dialects.nn.binary import Maximum
 from xcompile.dialects.nn.const import const_of
@@ -17,9 +18,11 @@ from xcompile.dialects.nn.gather import Gather
 from xcompile.dialects.nn.reshape import Transpose
 from xcompile.dialects.nn.sizes import ShapeOf
 from xcompile.dialects.nn.slicing import Slice
+from xcompile.frontends.onnx.carried import Carried, with_ranks
 from xcompile.frontends.onnx.composition import Composition
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.registry import onnx_op
+from xcompile.frontends.onnx.sequences import Known
 
 Step = Callable[[Value, Sequence[Value]], tuple[Value, Sequence[Value], Sequence[Value]]]
 """Makes the ops of one iteration from its number and the carried values: whether to go on, the carried values of the
@@ -29,41 +32,58 @@ _FIRST = np.iinfo(np.int64).min
 
 
 @onnx_op("Loop")
-def loop(node: NodeContext) -> list[Value]:
-    trip, cond = (None if v is None else node.one_element(v) for v in map(node.optional, (0, 1)))
-    initial = [node.input(i) for i in range(2, node.input_count)]
+def loop(node: NodeContext) -> list[Known]:
+    initial = [node.any_input(i) for i in range(2, node.input_count)]
     body = node.body("body")
-    if trip is None and cond is None:
+    if not (node.has_input(0) or node.has_input(1)):
         raise node.error("XC1006", "a Loop without a number of iterations and condition never ends")
     if len(body.outputs) < 1 + len(initial):
         raise node.error(
             "XC1011", f"the graph '{body.name}' has {len(body.outputs)} outputs; it needs {1 + len(initial)} or more"
         )  # fmt: skip
+
+    def build(carried: Carried) -> tuple[Loop, Carried]:
+        return _loop(node, carried), carried
+
+    def discard(made: tuple[Loop, Carried]) -> None:
+        node.scope.discard(made[0].operation)
+
+    made, carried = with_ranks(node, initial, build, discard)
+    # without a condition the first result is what the last iteration yields for it
+    stacked = made.stacked
+    extra = len(made.finals) - len(carried.tensors)
+    return [*carried.values(iter(made.finals[extra:])), *stacked]
+
+
+def _loop(node: NodeContext, carried: Carried) -> Loop:
+    trip, cond = (None if v is None else node.one_element(v) for v in map(node.optional, (0, 1)))
+    true, initial = node.constant(np.array(True)), carried.tensors
     if cond is not None and trip is not None and _is_true(cond):
-        made = _build(node, trip, cond, initial, _loop_step(node, node.constant(np.array(True))))
+        made = build_loop(node, trip, cond, initial, _loop_step(carried, true), carried.growing)
         if not _is_true(made.going_on):
-            return made.results
+            return made
         cond = None
-    if cond is not None:
-        true = node.constant(np.array(True))  # in the body the condition holds
-        return _build(node, trip, cond, initial, _loop_step(node, true)).results
+    if cond is not None:  # in the body the condition holds
+        return build_loop(node, trip, cond, initial, _loop_step(carried, true), carried.growing)
     # without a condition the body sees what the iteration before it has yielded
-    going = node.constant(np.array(True))
-    made = _build(node, trip, None, [going, *initial], _loop_step(node, None))
-    return made.results[1:]
+    growing = [1 + i for i in carried.growing]
+    return build_loop(node, trip, None, [true, *initial], _loop_step(carried, None), growing)
 
 
-def _loop_step(node: NodeContext, condition: Value | None) -> Step:
+def _loop_step(carried: Carried, condition: Value | None) -> Step:
     """An iteration of a Loop; the first carried value is the condition when it is not given."""
+    node, count = carried.node, len(carried.initial)
 
-    def step(index: Value, carried: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
-        given = list(carried) if condition is None else [condition, *carried]
-        going, *values = node.run_body("body", [index, *given])
+    def step(index: Value, tensors: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+        given = iter(tensors)
+        holds = next(given) if condition is None else condition
+        results = node.run_body("body", [index, holds, *carried.values(given)])
+        going = node.tensor(results[0], "the condition")
         if dtype_of(going) != "i1":
             raise node.error("XC2002", f"the condition is {dtype_of(going)}, not bool")
-        going, count = node.one_element(going), len(given) - 1
-        following = [going, *values[:count]] if condition is None else values[:count]
-        return going, following, values[count:]
+        going, following = node.one_element(going), carried.spread(results[1 : 1 + count])
+        parts = [node.tensor(v, "what a Loop stacks") for v in results[1 + count :]]
+        return going, [going, *following] if condition is None else following, parts
 
     return step
 
@@ -73,29 +93,34 @@ def _is_true(value: Value) -> bool:
     return constant is not None and constant.splat and bool(constant.scalar())
 
 
-def _build(
+def build_loop(
     node: NodeContext,
     trip: Value | None,
     cond: Value | None,
     initial: Sequence[Value],
     step: Step,
+    growing: Sequence[int] = (),
     level: int = 0,
 ) -> Loop:
-    """The loop of a step; `level` tells the loops of one node apart.
+    """The loop of a step; `level` tells the loops of one node apart. The first axis of `growing` values changes.
 
     The body is made again when sizes that the initial values have turn out to change. What was found is kept: a loop in
     loops is not tried anew each time.
     """
     key = node.node.name, level, tuple(map(rank_of, initial))
-    opened = node.scope.open_axes.setdefault(key, {})
+    opened = node.scope.open_axes.setdefault(key, {i: {0} for i in growing})
     number = tensor_type((), "i64")
     while True:
         types = [_opened(value, opened.get(i, set())) for i, value in enumerate(initial)]
         body = Body([number, *types], node.location)
-        with body:
-            index, *carried = body.arguments
-            going, following, parts = step(index, carried)
-            Yield.build({"values": [going, *following, *parts]}, [], loc=node.location)
+        try:
+            with body:
+                index, *carried = body.arguments
+                going, following, parts = step(index, carried)
+                Yield.build({"values": [going, *following, *parts]}, [], loc=node.location)
+        except CompileError:
+            node.scope.discard(body.holder)
+            raise
         changing = False
         for i, (kind, value) in enumerate(zip(types, following, strict=True)):
             for axis in _changing_axes(ir.ShapedType(kind), ir.ShapedType(value.type)):
@@ -103,7 +128,7 @@ def _build(
                 changing = True
         if not changing:
             return Loop.make(trip, cond, initial, body, loc=node.location)
-        node.scope.discard(body)
+        node.scope.discard(body.holder)
 
 
 def _opened(value: Value, axes: set[int]) -> ir.Type:
@@ -171,7 +196,7 @@ def batched_scan(node: NodeContext) -> list[Value]:
 
     sized = given if lengths is None else [*given, lengths]
     batch = _sizes_along(node, sized, [0] * len(sized))
-    return _build(node, batch, None, [], element, level=1).results
+    return build_loop(node, batch, None, [], element, level=1).results
 
 
 def _state_count(node: NodeContext, inputs: int) -> int:
@@ -221,14 +246,15 @@ class _Scan:
                 c.gather(x, places[bool(backward)], axis)
                 for x, axis, backward in zip(self.xs, self.axes, self.backward, strict=True)
             ]
-            values = node.run_body("body", [*carried, *parts])
+            found = node.run_body("body", [*carried, *parts])
+            values = [node.tensor(v, "a result of Scan") for v in found]
             if count is not None:
                 counts = c.less(index, count)
                 behind = [*carried, *[0] * (len(values) - len(carried))]
                 values = [c.where(counts, v, b) for v, b in zip(values, behind, strict=True)]
             return true, values[: len(states)], values[len(states) :]
 
-        return _build(node, self.length, None, states, step).results
+        return build_loop(node, self.length, None, states, step).results
 
 
 def _sizes_along(node: NodeContext, values: Sequence[Value], axes: Sequence[int]) -> Value:

@@ -15,18 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from xcompile.compiler.ir.op import Value
 from xcompile.compiler.support.fingerprint import note_extension
 from xcompile.frontends.onnx.reader import canonical_domain
-from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.sequences import Known
 
 if TYPE_CHECKING:
     from xcompile.frontends.onnx.context import NodeContext
 
-Result = Value | TensorSequence
-"""What a node may give: a tensor, or tensors of a sequence."""
-
-Converter = Callable[["NodeContext"], Sequence[Result | None]]
+Converter = Callable[["NodeContext"], Sequence[Known | None]]
 
 _TABLE: dict[tuple[str, str], dict[int, Converter]] = {}
 

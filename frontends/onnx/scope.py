@@ -2,16 +2,15 @@
 
 The rank of a tensor is part of its type, but a branch of an ONNX If may give another rank than the other one: a model
 that squeezes an axis when its size is 1 does so. What depends on such a result is converted in both branches, until
-all that is still needed has one rank; there the branches end. So is what depends on a sequence that a branch gives or
-that is made of such a result. Where an output of the model still differs at the end, its declared rank decides. The
-nodes of a branch that is known to run, which constants, sizes and ranks often decide, are converted as if they stood in
-place of the If. A branch in which an op is wrong, such as one that needs another rank, becomes an error of the running
-model.
+all that is still needed has one rank; there the branches end. So is what depends on a sequence that has another length
+in each branch, to the end of the graph: there, and where only a run knows one of the lengths, it is packed. Where an
+output of the model still differs at the end, its declared rank decides. The nodes of a branch that is known to run,
+which constants, sizes and ranks often decide, are converted as if they stood in place of the If. A branch in which an
+op is wrong, such as one that needs another rank, becomes an error of the running model.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 from xcompile.compiler.ir.mlir import ir
 from xcompile.compiler.ir.module import Module
@@ -24,65 +23,22 @@ from xcompile.dialects.nn.shapes import LocalSizes
 from xcompile.frontends.onnx.context import NodeContext
 from xcompile.frontends.onnx.conversion import convert_node
 from xcompile.frontends.onnx.graph import ABSENT, Graph, Node, Subgraph
+from xcompile.frontends.onnx.packed import Packing
+from xcompile.frontends.onnx.places import Fork, Place, form
 from xcompile.frontends.onnx.schemas import check_dtypes
-from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.sequences import (
+    Known,
+    OtherRank,
+    PackedSequence,
+    TensorSequence,
+    made_of,
+    tensors_of,
+)
 from xcompile.frontends.onnx.undecided import how_to_decide
-from xcompile.frontends.onnx.values import Known, Values
+from xcompile.frontends.onnx.values import Values
 
 MOST_COPIES = 10_000
 """Nodes that may be converted once more because branches differ in rank."""
-
-
-@dataclass
-class _Place:
-    """Where nodes are converted.
-
-    Attributes:
-        body: the block, when it is a branch's; else the insertion point of whoever converts.
-        outer: the place around the branch.
-        values: the values that were made here.
-        fork: the branches that are kept apart at the end of the block.
-        wrong: why this is no place: what stands in the branch contradicts itself.
-    """
-
-    body: Body | None = None
-    outer: "_Place | None" = None
-    values: dict[int, Known] = field(default_factory=dict[int, Known])
-    fork: "_Fork | None" = None
-    wrong: CompileError | None = None
-
-    def has(self, number: int) -> bool:
-        """Whether a value was made here or in the branches here."""
-        return number in self.values or (self.fork is not None and self.fork.has(number))
-
-    def numbers(self) -> dict[int, None]:
-        """All values that were made here or in the branches here, in order."""
-        found = dict.fromkeys(self.values)
-        for side in () if self.fork is None else self.fork.sides:
-            found.update(side.numbers())
-        return found
-
-    def leaves(self) -> "Iterator[_Place]":
-        """The places that are not forked: itself, or those in its branches that mean something."""
-        if self.wrong is not None:
-            return
-        if self.fork is None:
-            yield self
-        else:
-            for side in self.fork.sides:
-                yield from side.leaves()
-
-
-@dataclass
-class _Fork:
-    """The two branches of an If that is not built yet."""
-
-    node: Node
-    cond: Value
-    sides: tuple[_Place, _Place]
-
-    def has(self, number: int) -> bool:
-        return any(side.has(number) for side in self.sides)
 
 
 class Scope:
@@ -96,12 +52,14 @@ class Scope:
     def __init__(self, values: Values, read: Container[int]) -> None:
         self.values = values
         self._read = read
-        self._place = _Place()
+        self._place = Place()
         self._copies = 0
         self.made: Mapping[int, Known] = {}
         """The values that `run` made last, without those in branches and bodies."""
         self.open_axes: dict[object, dict[int, set[int]]] = {}
         """Axes of carried values that were found to change, by the loop's node; see `ops_control`."""
+        self.element_ranks: dict[object, tuple[int, ...]] = {}
+        """Ranks of the tensors of sequences that a loop carries, by the loop's node; see `carried`."""
 
     @staticmethod
     def of(graph: Graph, values: Values) -> "Scope":
@@ -114,9 +72,9 @@ class Scope:
         """The scope of another graph, whose ops are made in the same module."""
         return Scope.of(graph, self.values.inner(graph))
 
-    def discard(self, body: Body) -> None:
-        """Drop a body that is not needed; handles to what is in it stay valid."""
-        self.values.module.graveyard.bury(body.holder, "the importer")
+    def discard(self, operation: ir.Operation) -> None:
+        """Drop an op, or the holder of a body, that is not needed; handles to what is in it stay valid."""
+        self.values.module.graveyard.bury(operation, "the importer")
 
     def is_read(self, number: int) -> bool:
         """Whether a node or an output reads the value."""
@@ -128,7 +86,7 @@ class Scope:
         outputs: Sequence[int],
         loc: ir.Location,
         ranks: Mapping[int, int] | None = None,
-    ) -> list[Value]:
+    ) -> list[Known]:
         """Convert nodes at the insertion point; the values of `outputs`.
 
         Args:
@@ -141,20 +99,23 @@ class Scope:
         Raises:
             CompileError: a node is wrong or not supported, or the rank of an output depends on data (XC2010).
         """
-        place = _Place(outer=self._place)
+        place = Place(outer=self._place)
         with self._at(place):
             self._convert(place, nodes, outputs)
+            if place.fork is not None:
+                self._pack(place.fork, outputs, lists=True)
+                self._join(place, lambda number: number in outputs)
             if place.fork is not None and ranks:
                 self._keep_declared(place.fork, ranks)
                 self._join(place, lambda number: number in outputs)
             if place.fork is not None:
                 raise _undecided(place.fork, self.values.module)
             self.made = place.values
-            return [self.values.value(number, loc) for number in outputs]
+            return [self.values.known(number, loc) for number in outputs]
 
     def run_subgraph(
-        self, graph: Subgraph, arguments: Sequence[Value], loc: ir.Location
-    ) -> list[Value]:
+        self, graph: Subgraph, arguments: Sequence[Known], loc: ir.Location
+    ) -> list[Known]:
         """Convert the graph inside a node at the insertion point, for the values of its inputs; those of its outputs.
 
         Raises:
@@ -175,11 +136,11 @@ class Scope:
     # -- in order -------------------------------------------------------------------------------
 
     @contextmanager
-    def _at(self, place: _Place) -> Iterator[None]:
+    def _at(self, place: Place) -> Iterator[None]:
         """Convert at the end of a place, where its values and those around it are known."""
         before, self._place = self._place, place
         layers: list[dict[int, Known]] = []
-        each: _Place | None = place
+        each: Place | None = place
         while each is not None:
             layers.append(each.values)
             each = each.outer
@@ -189,7 +150,7 @@ class Scope:
         finally:
             self._place = before
 
-    def _convert(self, place: _Place, nodes: Sequence[Node], outputs: Sequence[int]) -> None:
+    def _convert(self, place: Place, nodes: Sequence[Node], outputs: Sequence[int]) -> None:
         """Convert nodes at a place, and end branches there as soon as their needed values agree in rank."""
         last = {number: i for i, node in enumerate(nodes) for number in node.reads}
         last.update(dict.fromkeys(outputs, len(nodes)))
@@ -197,7 +158,7 @@ class Scope:
             self._step(place, node)
             self._join(place, lambda number, now=position: last.get(number, -1) > now)
 
-    def _step(self, place: _Place, node: Node) -> None:
+    def _step(self, place: Place, node: Node) -> None:
         """Convert a node at a place, or in the branches there whose values it reads."""
         if place.fork is not None and any(map(place.fork.has, node.reads)):
             self._step_in_branches(place.fork, node)
@@ -208,7 +169,7 @@ class Scope:
                 else:
                     convert_node(node, self)
 
-    def _step_in_branches(self, fork: _Fork, node: Node) -> None:
+    def _step_in_branches(self, fork: Fork, node: Node) -> None:
         self._copies += 1
         if self._copies > MOST_COPIES:
             raise CompileError(
@@ -218,14 +179,14 @@ class Scope:
             )
         self._in_branches(fork, lambda side: self._step(side, node))
 
-    def _in_branches(self, fork: _Fork, action: Callable[[_Place], None]) -> None:
+    def _in_branches(self, fork: Fork, action: Callable[[Place], None]) -> None:
         """Do something in both branches; one in which that contradicts an op's definition is wrong from then on."""
         for side in fork.sides:
             if side.wrong is None:
                 try:
                     action(side)
                 except CompileError as error:
-                    if not error.code.startswith("XC2"):
+                    if not error.code.startswith("XC2") or isinstance(error, OtherRank):
                         raise
                     error.node = error.node or fork.node.name
                     side.wrong, side.fork = error, None
@@ -235,7 +196,7 @@ class Scope:
 
     # -- branches -------------------------------------------------------------------------------
 
-    def _branch(self, place: _Place, node: Node) -> None:
+    def _branch(self, place: Place, node: Node) -> None:
         """Convert an If at a place."""
         context = NodeContext(node, self)
         check_dtypes(node, [context.dtype(0)])
@@ -251,10 +212,11 @@ class Scope:
             self._follow(place, branches[0 if decided else 1], node)
             return
         cond = context.one_element(context.input(0))
-        fork = _Fork(node, cond, (_Place(Body(), place), _Place(Body(), place)))
+        fork = Fork(node, cond, (Place(Body(), place), Place(Body(), place)))
         of_side = dict(zip(map(id, fork.sides), branches, strict=True))
         self._in_branches(fork, lambda side: self._follow(side, of_side[id(side)], node))
         wanted = [number for number in node.outputs if self.is_read(number)]
+        self._pack(fork, wanted)
         if self._agree(fork, wanted):
             self._build(place, fork, wanted)
         elif place.fork is None:
@@ -263,12 +225,12 @@ class Scope:
             self._discard(fork)
             self._step_in_branches(place.fork, node)
 
-    def _discard(self, fork: _Fork) -> None:
+    def _discard(self, fork: Fork) -> None:
         for side in fork.sides:
             if side.body is not None:
-                self.discard(side.body)
+                self.discard(side.body.holder)
 
-    def _follow(self, place: _Place, branch: Subgraph, node: Node) -> None:
+    def _follow(self, place: Place, branch: Subgraph, node: Node) -> None:
         """Convert the nodes of a branch at a place; its outputs are the node's there."""
         self._convert(place, branch.nodes, branch.outputs)
         location = ir.Location.name(node.name)
@@ -276,7 +238,7 @@ class Scope:
             if self.is_read(number):
                 self._bind(place, source, number, location)
 
-    def _bind(self, place: _Place, source: int, number: int, loc: ir.Location) -> None:
+    def _bind(self, place: Place, source: int, number: int, loc: ir.Location) -> None:
         """Give a value another number, where it was made."""
         if place.fork is not None and place.fork.has(source):
             for side in place.fork.sides:
@@ -286,33 +248,59 @@ class Scope:
             with self._at(place):
                 self.values.define(number, self.values.known(source, loc))
 
-    def _agree(self, fork: _Fork, numbers: Sequence[int]) -> bool:
-        """Whether values are tensors that have the same rank in all branches; they must have the same dtype."""
-        leaves = [leaf for side in fork.sides for leaf in side.leaves()]
-        location = ir.Location.name(fork.node.name)
-        for number in numbers:
-            found: list[Value] = []
-            for leaf in leaves:
-                with self._at(leaf):
-                    value = self.values.known(number, location)
-                if isinstance(value, TensorSequence):
-                    return False
-                found.append(value)
-            dtypes = sorted({dtype_of(v) for v in found})
+    def _agree(self, fork: Fork, numbers: Sequence[int]) -> bool:
+        """Whether values are tensors, or sequences of as many, that have the same rank in all branches.
+
+        They must have the same dtype.
+        """
+        return all(self._agree_on(fork, self._in_leaves(fork, number)) for number in numbers)
+
+    def _agree_on(self, fork: Fork, found: Sequence[Known]) -> bool:
+        for same in zip(*map(tensors_of, found), strict=False):
+            dtypes = sorted(set(map(dtype_of, same)))
             if len(dtypes) > 1:
                 message = f"the branches give {' and '.join(dtypes)} for one result"
                 raise CompileError("XC2002", message, node=fork.node.name)
-            if len({rank_of(v) for v in found}) > 1:
-                return False
-        return True
+        return len(set(map(form, found))) == 1
 
-    def _join(self, place: _Place, needed: Callable[[int], bool]) -> None:
+    def _in_leaves(self, fork: Fork, number: int) -> list[Known]:
+        """What a value is in each branch."""
+        location, found = ir.Location.name(fork.node.name), list[Known]()
+        for leaf in (leaf for side in fork.sides for leaf in side.leaves()):
+            with self._at(leaf):
+                found.append(self.values.known(number, location))
+        return found
+
+    def _pack(self, fork: Fork, numbers: Sequence[int], *, lists: bool = False) -> None:
+        """Make sequences values of one kind where a branch gives one whose length only a run knows.
+
+        Args:
+            fork: the branches.
+            numbers: the values.
+            lists: also where each branch gives a list, of another length.
+        """
+        leaves = [leaf for side in fork.sides for leaf in side.leaves()]
+        for number in numbers:
+            found = self._in_leaves(fork, number)
+            sequences = [v for v in found if isinstance(v, TensorSequence | PackedSequence)]
+            if len(sequences) < len(found) or len(set(map(form, found))) < 2:
+                continue
+            if not lists and not any(isinstance(v, PackedSequence) for v in found):
+                continue
+            packing = Packing(NodeContext(fork.node, self))
+            rank = packing.common_rank(sequences)
+            for leaf, sequence in zip(leaves, sequences, strict=True):
+                with self._at(leaf):
+                    self.values.define(number, packing.packed(sequence, rank))
+
+    def _join(self, place: Place, needed: Callable[[int], bool]) -> None:
         """End the branches at a place, or those inside them, when all that is needed has one rank."""
         fork = place.fork
         if fork is None:
             return
         made = {number: None for side in fork.sides for number in side.numbers()}
         wanted = [number for number in made if needed(number)]
+        self._pack(fork, wanted)
         if self._agree(fork, wanted):
             place.fork = None
             with self._at(place):
@@ -322,20 +310,18 @@ class Scope:
                 if side.wrong is None:
                     self._join(side, needed)
 
-    def _keep_declared(self, fork: _Fork, ranks: Mapping[int, int]) -> None:
+    def _keep_declared(self, fork: Fork, ranks: Mapping[int, int]) -> None:
         """Give up the branches in which an output has another rank than the declared one, unless all have."""
 
-        def check(side: _Place) -> None:
+        def check(side: Place) -> None:
             if side.fork is not None:
                 self._in_branches(side.fork, check)
                 return
             with self._at(side):
                 for number, rank in ranks.items():
                     value = self.values.known(number, ir.Location.unknown())
-                    if isinstance(value, TensorSequence) or rank_of(value) != rank:
-                        found = (
-                            "a sequence" if isinstance(value, TensorSequence) else rank_of(value)
-                        )
+                    found = rank_of(value) if isinstance(value, Value) else "a sequence"
+                    if found != rank:
                         raise CompileError(
                             "XC2003", f"the model declares an output of rank {rank}, which is {found} here"
                         )  # fmt: skip
@@ -345,12 +331,12 @@ class Scope:
         except CompileError as error:
             raise _undecided(fork, self.values.module) from error
 
-    def _build(self, place: _Place, fork: _Fork, numbers: Sequence[int]) -> None:
+    def _build(self, place: Place, fork: Fork, numbers: Sequence[int]) -> None:
         """Make the If of a fork at the end of a place; its results are the values of `numbers`."""
         if not numbers:
             self._discard(fork)
             return
-        location = ir.Location.name(fork.node.name)
+        location, forms = ir.Location.name(fork.node.name), list[Known]()
         for side in fork.sides:
             if side.wrong is not None:
                 self._fail(side, location)
@@ -359,23 +345,25 @@ class Scope:
             with self._at(side):
                 if inner is not None:
                     self._build(side, inner, [n for n in numbers if inner.has(n)])
-                given = [self.values.value(number, location) for number in numbers]
-                Yield.build({"values": given}, [], loc=location)
+                given = [self.values.known(number, location) for number in numbers]
+                tensors = [tensor for value in given for tensor in tensors_of(value)]
+                Yield.build({"values": tensors}, [], loc=location)
+            forms = given
         bodies = [side.body for side in fork.sides if side.body is not None]
-        made = If.make(fork.cond, *bodies, loc=location)
-        place.values.update(zip(numbers, made.results, strict=True))
+        results = iter(If.make(fork.cond, *bodies, loc=location).results)
+        place.values.update((n, made_of(results, f)) for n, f in zip(numbers, forms, strict=True))
 
-    def _fail(self, side: _Place, loc: ir.Location) -> None:
+    def _fail(self, side: Place, loc: ir.Location) -> None:
         """Replace the body of a wrong branch by its error."""
         assert side.wrong is not None and side.body is not None
-        self.discard(side.body)
+        self.discard(side.body.holder)
         side.body = Body(loc=loc)
         with side.body:
             where = f" (node '{side.wrong.node}')" if side.wrong.node else ""
             Fail.build({"text": side.wrong.message + where}, [], loc=loc)
 
 
-def _undecided(fork: _Fork, module: Module) -> CompileError:
+def _undecided(fork: Fork, module: Module) -> CompileError:
     """The error of branches that still differ at the end of a graph."""
     return CompileError(
         "XC2010",

@@ -15,11 +15,10 @@ from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.const import Const
 from xcompile.frontends.onnx.external import ExternalData
 from xcompile.frontends.onnx.graph import Graph
-from xcompile.frontends.onnx.sequences import TensorSequence
+from xcompile.frontends.onnx.sequences import AnySequence, Known, PackedSequence, TensorSequence
 from xcompile.frontends.onnx.tensors import densify, to_array
 
-Known = Value | TensorSequence
-"""What a number stands for: a tensor, or a sequence of tensors."""
+_SEQUENCES = TensorSequence, PackedSequence
 
 
 class Values:
@@ -57,10 +56,10 @@ class Values:
     def define(self, number: int, value: Known) -> None:
         self._layers[-1][number] = value
 
-    def sequence(self, number: int) -> TensorSequence | None:
+    def sequence(self, number: int) -> AnySequence | None:
         """The sequence of tensors that the value is, or None."""
         found = self._defined(number)
-        return found if isinstance(found, TensorSequence) else None
+        return found if isinstance(found, _SEQUENCES) else None
 
     def _defined(self, number: int) -> Known | None:
         return next((layer[number] for layer in reversed(self._layers) if number in layer), None)
@@ -79,7 +78,7 @@ class Values:
     def value(self, number: int, location: ir.Location) -> Value:
         """The IR value, as `known` gives it; CompileError XC1012 when it is a sequence."""
         value = self.known(number, location)
-        if isinstance(value, TensorSequence):
+        if isinstance(value, _SEQUENCES):
             name = self._graph.names[number]
             raise CompileError("XC1012", f"the value '{name}' is a sequence; a tensor is needed")
         return value
@@ -87,7 +86,7 @@ class Values:
     def array(self, number: int) -> np.ndarray | None:
         """The elements of a constant, else None."""
         value = self._defined(number)
-        if isinstance(value, TensorSequence):
+        if isinstance(value, _SEQUENCES):
             return None
         if value is not None:
             return self._const_array(value)

@@ -31,7 +31,7 @@ NO_CASE = {
     f"`{name}`"
     for name in (
         "Compress", "GlobalLpPool", "If", "Loop", "MaxRoiPool", "MelWeightMatrix", "Multinomial", "NonZero", "OneHot",
-        "Optional", "RandomNormal", "RandomNormalLike", "RandomUniform", "Scan", "Unique",
+        "Optional", "RandomNormal", "RandomNormalLike", "RandomUniform", "Scan", "SequenceMap", "Unique",
         *(f"ai.onnx.ml.{n}" for n in (
             "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor", "Normalizer",
             "OneHotEncoder", "Scaler",

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from tests.unit.frontends import control_models, sequence_models
 from tests.unit.frontends.onnx_models import model
 from tests.unit.nn.onnx_node import f32, run
+from xcompile.compiler.ir.mlir import ir
+from xcompile.compiler.ir.verifier import verify_module
 from xcompile.compiler.support.errors import CompileError
 from xcompile.dialects.nn.interpreter import interpret
+from xcompile.dialects.nn.shapes import refine_types
 from xcompile.frontends.onnx.importer import import_onnx
 
 node = helper.make_node
@@ -120,11 +124,83 @@ def test_lengths_of_parts_must_be_a_scalar_or_a_vector():
     assert caught.value.code == "XC2003"
 
 
-def test_a_position_that_is_computed_is_refused():
+@pytest.mark.parametrize("name", sequence_models.CASES)
+def test_sequences_whose_length_only_a_run_knows(name):
+    case = sequence_models.CASES[name]
+    module = import_onnx(case.model)
+    with module.context, ir.Location.unknown():
+        refine_types(module, module.input_shapes())
+        verify_module(module)
+    for inputs, expected in case.calls:
+        for result, wanted in zip(interpret(module, inputs), expected, strict=True):
+            np.testing.assert_array_equal(result, wanted, strict=True)
+
+
+def test_a_computed_position_that_the_sequence_does_not_have_is_an_error():
     nodes = [PAIR, node("Size", ["a"], ["n"]), node("SequenceAt", ["s", "n"], ["y"])]
     with pytest.raises(CompileError) as caught:
         results(nodes, "y")
-    assert caught.value.code == "XC2010"
+    assert caught.value.code == "XC2011"
+
+
+def looping(*nodes, initial=("s",), body_inputs=("i", "go", "s_in"), body_outputs=("on", "t")):
+    """A model of a loop whose body is `nodes`."""
+    on = node("Identity", ["go"], ["on"])
+    body = control_models.graph([*nodes, on], body_inputs, body_outputs)
+    given = [node("SequenceEmpty", [], ["s"]), node("SequenceEmpty", [], ["q"])]
+    made = node("Loop", ["n", "", *initial], ["r", "r2"][: len(initial)], body=body, name="grow")
+    length = node("SequenceLength", ["r"], ["y"])
+    kinds = {"n": TensorProto.INT64, "y": TensorProto.INT64}
+    return model([*given, made, length], {"n": [], "x": ["N"]}, ["y"], LAST, dtypes=kinds)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "code", "text"),
+    [
+        (  # of two ranks
+            [node("SequenceInsert", ["s_in", "x"], ["u"]), node("Size", ["x"], ["k"]),
+             node("Cast", ["k"], ["f"], to=1), node("SequenceInsert", ["u", "f"], ["t"])],
+            "XC2003", "rank 0 and 1",
+        ),
+        ([node("SequenceInsert", ["s_in", "i"], ["t"])], "XC2002", "i64 in a sequence of f32"),
+        ([node("Neg", ["x"], ["t"])], "XC2002", "a tensor"),
+        ([node("SequenceAt", ["s_in", "last"], ["v"]), node("SequenceErase", ["s_in"], ["t"]),
+          node("Neg", ["v"], ["unread"])], "XC2007", "taken out of a sequence that is empty"),
+        ([node("Add", ["s_in", "x"], ["t"])], "XC1012", "sequence"),
+    ],
+)  # fmt: skip
+def test_bodies_that_do_not_fit_the_sequence_that_they_carry_are_refused(nodes, code, text):
+    with pytest.raises(CompileError, match=text) as caught:
+        import_onnx(looping(*nodes))
+    assert caught.value.code == code
+
+
+def test_two_sequences_may_hold_tensors_of_different_ranks():
+    """Each is read before anything is inserted, so that the ranks are found by trying."""
+    read = [node("SequenceAt", [s, "last"], [v]) for s, v in (("s_in", "v"), ("q_in", "w"))]
+    used = [node("Neg", ["v"], ["v2"]), node("Neg", ["w"], ["w2"])]
+    rows = node("Unsqueeze", ["x", "first"], ["rows"])
+    choices = [
+        control_models.node(
+            "If", ["none"], [result],
+            then_branch=control_models.graph([node("Identity", [fresh], [result + "1"])], [], [result + "1"]),
+            else_branch=control_models.graph([at, neg], [], [neg.output[0]]),
+        )
+        for result, fresh, at, neg in (("a", "x", read[0], used[0]), ("b", "rows", read[1], used[1]))
+    ]  # fmt: skip
+    length = [node("SequenceLength", ["s_in"], ["k"]), node("Equal", ["k", "zero"], ["none"])]
+    inserted = [
+        node("SequenceInsert", ["s_in", "a"], ["t"]),
+        node("SequenceInsert", ["q_in", "b"], ["u"]),
+    ]
+    made = looping(
+        *length, rows, *choices, *inserted,
+        initial=("s", "q"), body_inputs=("i", "go", "s_in", "q_in"), body_outputs=("on", "t", "u"),
+    )  # fmt: skip
+    for name, array in {"zero": np.array(0), "first": np.array([0])}.items():
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    (y,) = interpret(import_onnx(made), [np.array(3), f32([1, 2])])
+    assert y == 3
 
 
 class TestOpset6:
