@@ -68,7 +68,7 @@ class Steps:
     def rows(self) -> list[Row]:
         """Run each launch on its own and all in a row; a row for each result, and for each output of the model."""
         inputs = self._recording.inputs
-        chain = WatchedChain(self._module, inputs, self._native)
+        chain = WatchedChain(self._recording, self._native)
         arguments = self._module.main.regions[0].blocks[0].arguments
         known: dict[Value, np.ndarray] = dict(zip(arguments, inputs, strict=True))
         *body, terminator = operations_of(self._module)
@@ -110,26 +110,26 @@ class Steps:
     def _inside(
         self, operation: ir.Operation, chain: WatchedChain, sizes: Mapping[str, int]
     ) -> list[Row]:
-        """Rows for what a branch or loop launches: each kernel on the operands that it was last given."""
+        """Rows for what a branch or loop launches: each kernel as it was first wrong, or else as it ran last."""
         values = self._recording.values
         used = {v: values[v].array for v in uses_of(operation) if v in values}
         wanted: dict[Launch, list[np.ndarray]] = {}
         if len(used) == len(uses_of(operation)):
-            wanted = expected_inside(self._module, self._recording.inputs, operation, used, sizes)
+            runs = {launch: seen.run for launch, seen in chain.seen.items()}
+            wanted = expected_inside(self._recording, operation, used, sizes, runs)
         found: list[Row] = []
         for launch, seen in chain.seen.items():
             kernel = self._native[launch.callee]
-            exact, rounding = self._recording.launched(launch, seen.inputs, seen.sizes)
-            wrong = [
-                mismatch(*pair, rounding) or "" for pair in zip(seen.results, exact, strict=True)
-            ]
+            where = seen.where(chain.runs[launch])
+            wrong = [text and text + where for text in seen.wrong]
             if any(wrong):
-                text = next(filter(None, wrong))
-                self._blame(launch, kernel, seen.inputs, seen.sizes, text)
+                text = next(filter(None, seen.wrong))
+                self._blame(launch, kernel, seen.inputs, seen.sizes, text, where)
             for position, (got, own) in enumerate(zip(seen.results, wrong, strict=True)):
                 right = wanted[launch][position] if launch in wanted else got
-                found.append(self._inner_row(launch, kernel.plan.family, got, right, rounding, own))
-        chain.seen.clear()
+                family = kernel.plan.family
+                found.append(self._inner_row(launch, family, got, right, seen.rounding, own))
+        chain.forget()
         return found
 
     def _inner_row(
@@ -164,18 +164,21 @@ class Steps:
         arrays: Sequence[np.ndarray],
         sizes: Mapping[str, int],
         text: str,
+        where: str = "",
     ) -> None:
-        """Name the op of a kernel that is wrong."""
+        """Name the op of a kernel that is wrong; `where` ends the text."""
         wrong = self._splitter.wrong_op(kernel.func, launch.nodes, arrays, sizes)
         every, family = describe(launch.location) or "", kernel.plan.family
         if wrong is None:
-            self.culprits.append(Culprit("kernel", every, family, text))
+            self.culprits.append(Culprit("kernel", every, family, text + where))
             return
         how = (
             "alone too" if wrong.alone else f"only together with what stands before it in '{every}'"
         )
         self.culprits.append(
-            Culprit("kernel", wrong.nodes or every, family, f"{wrong.name}, {how}, {wrong.text}")
+            Culprit(
+                "kernel", wrong.nodes or every, family, f"{wrong.name}, {how}, {wrong.text}{where}"
+            )
         )
 
     def _row(self, op: Op, value: Value, kernel: str, got: np.ndarray, own: str) -> Row:

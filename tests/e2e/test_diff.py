@@ -138,9 +138,7 @@ X = np.linspace(-1, 1, 5, dtype=np.float32)
 @pytest.mark.parametrize(
     ("cond", "taken", "left"), [(True, "grown", "turned"), (False, "turned", "grown")]
 )
-def test_values_of_the_branch_that_is_taken_and_of_the_last_iteration_are_compared(
-    pool, cond, taken, left
-):
+def test_values_of_the_branch_that_is_taken_and_of_iterations_are_compared(pool, cond, taken, left):
     inputs = {"c": np.array(cond), "n": np.array(3), "x": X}
     report = xcompile.diff(branching(), inputs, pool=pool)
     assert report.good
@@ -166,6 +164,31 @@ def test_a_wrong_kernel_in_a_branch_or_a_loop_is_named(op, tmp_path, monkeypatch
     assert [(culprit.kind, culprit.nodes) for culprit in report.culprits] == [("kernel", node)]
     first = report.sorted_rows()[0]
     assert (first.verdict, first.nodes) == ("differs", node)
+
+
+def test_the_first_wrong_iteration_of_a_loop_is_named(tmp_path, monkeypatch):
+    """The kernel is wrong where the tangent is above 0.9: of five iterations that is the third one, and the fourth."""
+    body = control.graph(
+        [control.node("Gather", ["x", "i"], ["part"]), control.node("Tanh", ["part"], ["squashed"], name="squash")],
+        ["i", "go"], ["go", "squashed"],
+    )  # fmt: skip
+    nodes = [control.loop(body, ["y"], trip="n", cond="", initial=[])]
+    made = control_model(nodes, {"n": [], "x": [5, 1]}, ["y"], dtypes={"n": control.INT64})
+    key = 'pull.PULLS["nn.tanh"]'
+    clamped = pulled(
+        "nn.tanh",
+        f"_right = {key}\n{key} = lambda p, op, at: p.b.binary(\n"
+        '    "arith.minimumf", _right(p, op, at), p.b.float_constant(0.9, "f32", p.lanes), p.lanes)\n',
+    )
+    inputs = {"n": np.array(5), "x": np.array([[0], [1], [3], [2], [0]], np.float32)}
+    report = xcompile.diff(made, inputs, **clamped(monkeypatch, tmp_path))
+    (culprit,) = report.culprits
+    assert culprit.nodes.split(" + ")[-1] == "squash"
+    assert culprit.text.endswith(", in run 3 of 5")
+    first = report.sorted_rows()[0]
+    assert first.verdict == "differs"
+    assert first.own.endswith(", in run 3 of 5")
+    assert first.metrics.max_abs == pytest.approx(np.tanh(3) - 0.9, rel=1e-4)
 
 
 def test_an_unknown_oracle_is_one_error(pool):
