@@ -78,8 +78,8 @@ PIPELINES: Mapping[str, str] = {
     "clean": CLEAN_PASSES,
     "finish": FINISH_PASSES,
     "graph": "@clean,@finish",
-    "kernels": "nn-decompose-split,nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,nn-repeat-widening,"
-    "kernel-form",
+    "kernels": "nn-pack-tables,nn-decompose-split,nn-shuffle-conv-transpose,nn-assign-layout,nn-choose-winograd,"
+    "nn-repeat-widening,kernel-form",
     "device-kernels": "nn-decompose-split,nn-assign-layout,nn-repeat-widening,kernel-form",
     "cpu": "@graph,@kernels",
     **{f"cpu-{name}": f"@clean,{text},@finish,@kernels" for name, text in PRECISION_PASSES.items()},

@@ -39,6 +39,7 @@ PASSES = {
     "nn-move-quantize": "xcompile.passes.nn.move_quantize:MoveQuantize",
     "nn-insert-quantization": "xcompile.passes.nn.insert_quantization:InsertQuantization",
     "nn-narrow-floats": "xcompile.passes.nn.narrow_floats:NarrowFloats",
+    "nn-pack-tables": "xcompile.passes.nn.pack_tables:PackTables",
     "nn-pool-to-mean": "xcompile.passes.nn.pool_to_mean:PoolToMean",
     "nn-project-recurrent-inputs": "xcompile.passes.nn.project_recurrent_inputs:ProjectRecurrentInputs",
     "nn-quantize-dynamically": "xcompile.passes.nn.quantize_dynamically:QuantizeDynamically",

@@ -163,3 +163,39 @@ def test_rows_of_a_table_of_blocks(dtype: str, zeros: bool) -> None:
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     want = session.run(None, {"i": rows})[0]
     np.testing.assert_allclose(run(proto, rows), want, rtol=1e-6)
+
+
+def table_model(table: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None):
+    """Rows of a table of 4-bit elements, each block of 16 with a scale."""
+    given = {"i": np.zeros((2, 2), np.int64), "t": table, "s": scales, "z": zeros}
+    proto = model("GatherBlockQuantized", given, "com.microsoft", block_size=16, bits=4)
+    proto.graph.node[0].input[:] = ["t", "i", "s", *(["z"] if zeros is not None else [])]
+    return proto
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "uint8"])
+def test_a_table_of_4_bits_has_two_elements_in_each_byte_of_the_artifact(dtype: str) -> None:
+    """4,096 rows of 64 are 131,072 bytes, and their scales 65,536; the rest is a few constants."""
+    if dtype == "uint8":
+        table = RANDOM.integers(0, 256, (4096, 32)).astype(np.uint8)
+    else:
+        least = -8 if dtype == "int4" else 0
+        table = RANDOM.integers(least, least + 16, (4096, 64)).astype(getattr(ml_dtypes, dtype))
+    scales = RANDOM.uniform(0.1, 1, (4096, 4)).astype(np.float32)
+    made = compiled(table_model(table, scales), "cpu")
+    assert 196_608 <= len(made.artifact.weights) <= 196_608 + 1024
+
+
+@pytest.mark.parametrize("width", [16, 37, 80])
+@pytest.mark.parametrize("signed", [False, True])
+def test_unpacked_rows_are_the_tables_whatever_their_length(width: int, signed: bool) -> None:
+    kind, least = (ml_dtypes.int4, -8) if signed else (ml_dtypes.uint4, 0)
+    blocks = -(-width // 16)
+    table = RANDOM.integers(least, least + 16, (5, width))
+    scales = RANDOM.uniform(0.1, 1, (5, blocks)).astype(np.float32)
+    zeros = RANDOM.integers(least, least + 16, (5, blocks))
+    proto = table_model(table.astype(kind), scales, zeros.astype(kind))
+    rows = np.array([[4, -5], [-1, 2], [3, 0]])
+    places = np.arange(width) // 16
+    want = (table - zeros[:, places]).astype(np.float32) * scales[:, places]
+    np.testing.assert_array_equal(run(proto, rows), want[rows])

@@ -33,10 +33,11 @@ GOLDEN = {
         nn-expand-zero-points
         nn-widen-integer-products nn-fuse-blocked-weights
         nn-decompose-quantize nn-fold-constants nn-canonicalize cse dce
-        nn-decompose-split nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd nn-repeat-widening kernel-form
+        nn-pack-tables nn-decompose-split nn-shuffle-conv-transpose nn-assign-layout nn-choose-winograd
+        nn-repeat-widening kernel-form
     """,
 }
-CPU_ONLY = ("nn-shuffle-conv-transpose", "nn-choose-winograd")
+CPU_ONLY = ("nn-pack-tables", "nn-shuffle-conv-transpose", "nn-choose-winograd")
 """Passes for kernels that only CPUs have."""
 NAMES = sorted({name for name in GOLDEN["cpu"].split() if "(" not in name} | {"nn-fold-scale"})
 REQUIRED = {"kernel-form"}
