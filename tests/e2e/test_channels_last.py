@@ -108,6 +108,23 @@ def test_the_heads_of_a_detector_are_written_where_they_are_joined(batch, sizes)
     np.testing.assert_allclose(made(*feeds.values()), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_heads_without_another_shape_between_are_one_kernel():
+    """Transpositions and their concatenation: a kernel with a range for each head."""
+    n = Network()
+    ends = [n("Transpose", f"x{i}", perm=[0, 2, 1]) for i in range(3)]
+    y = n("Concat", *ends, axis=1)
+    inputs = {f"x{i}": ("FLOAT", ["N", 8, f"L{i}"]) for i in range(3)}
+    model = n.model(inputs, {y: ("FLOAT", ["N", None, 8])})
+    made = compile_model(model, pool=shared_pool(), threads=1)
+    assert len(made.artifact.program.launches) == 1
+    random = np.random.default_rng(0)
+    feeds = {
+        f"x{i}": random.standard_normal((2, 8, size)).astype(np.float32)
+        for i, size in enumerate((17, 4, 1))
+    }
+    np.testing.assert_array_equal(made(*feeds.values()), reference(model, feeds)[0])
+
+
 def test_the_same_without_known_sizes():
     """Channels are known by their weights only; the reference agrees on both sides of each pass."""
     model = network(("N", "H", "W", 3))
