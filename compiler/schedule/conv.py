@@ -162,8 +162,8 @@ def heuristic(problem: ConvProblem, target: TargetNumbers) -> ConvSchedule:
     panels = problem.phase_count * ceil(problem.oc / (vectors * lanes))
     reach, form = panel_reach(problem, vectors, target), problem.form(target)
     units, in_blocks = reach.units, problem.depth_taps * reach.blocks
-    pixel = form.group if problem.is_plain else lanes
-    pixel_bytes = bits_of(form.left) // 8 * problem.images * input_planes(problem, target) * pixel
+    planes = problem.images * input_planes(problem, target)
+    pixel_bytes = bits_of(form.left) // 8 * planes * problem.pixel(target)
     tile_h, tile_w = _tile(problem, pixel_bytes, images * panels, pixels, target)
     kh, kw = problem.taps
     block_bytes = bits_of(form.right) // 8 * kh * kw * units * form.group * vectors * lanes
@@ -259,22 +259,23 @@ def _register_tile(
         target: the machine.
         cores: for how many there should be units.
     """
-    best, result, lanes = 0.0, (1, 1), target.lanes(32)
+    rows = problem.form(target).rows
+    best, result, lanes = 0.0, (rows, 1), target.lanes(32)
     fewest = UNITS_A_CORE * cores
-    inputs = 0 if target.memory_operands else 1  # registers that a pixel's input takes
+    inputs = 0 if target.memory_operands else 1 / rows  # registers that a pixel's input takes
     for vectors in (1, 2, 3, 4):
-        most = min(16, (target.vector_registers - 2 - vectors) // (vectors + inputs))
+        most = int((target.vector_registers - 2 - rows * vectors) // (vectors + inputs))
         panels, computed = (
             ceil(problem.oc / (vectors * lanes)),
             panel_work(problem, vectors, target),
         )
         units = images * panels * max(1, image // SMALL_TILE) if image else fewest
-        for pixels in range(1, most + 1):
+        for pixels in range(rows, min(16, most) + 1, rows):
             useful = 1 / computed
             if image and image < pixels:
                 useful *= image / pixels
             latency = min(1.0, pixels * vectors / CHAINS)
-            loads = (pixels + vectors) / (pixels * vectors)
+            loads = (pixels + rows * vectors) / (pixels * vectors)
             fed = min(1.0, MOST_LOADS / target.fma_ports / loads) * (1 - 0.1 * loads)
             parallel = min(1.0, units / fewest)
             score = useful * latency * fed * (0.75 + 0.25 * parallel)

@@ -94,8 +94,18 @@ class ConvProblem:
         return self.layout == "plain"
 
     def form(self, target: TargetNumbers) -> ProductForm:
-        """How products are summed on a target; with several groups, floats of two of them never meet in a product."""
-        return product_form(self.dtype, self.weights, target, pairs=self.groups == 1)
+        """How products are summed on a target; with several groups, floats of two of them never meet in a product.
+
+        Two pixels are taken at a time where there are enough input channels for the unit that this takes.
+        """
+        alone = self.groups == 1
+        rows = 2 if alone and not self.is_plain and self.c > target.lanes(32) else 1
+        return product_form(self.dtype, self.weights, target, rows, pairs=alone)
+
+    def pixel(self, target: TargetNumbers) -> int:
+        """Neighbouring elements of a pixel as the kernel reads it: a block of channels, or a larger unit."""
+        group = self.form(target).group
+        return group if self.is_plain else max(group, target.lanes(32))
 
     def needs_staging(self, target: TargetNumbers) -> bool:
         """Whether the input must be staged: it has padding, or does not lie in memory as products read it.
@@ -104,7 +114,12 @@ class ConvProblem:
         """
         form = self.form(target)
         filled = any(self.window.pads) or (self.is_integer and self.pads_depth)
-        return filled or form.widens_left or (self.is_plain and form.group > 1)
+        return filled or form.widens_left or self.gathers_units(target)
+
+    def gathers_units(self, target: TargetNumbers) -> bool:
+        """Whether units are gathered from several planes of the input."""
+        group = self.form(target).group
+        return group > (1 if self.is_plain else target.lanes(32))
 
     def output(self, axis: int, size: Any) -> Any:
         """Rows (axis 0) or columns (axis 1) of the result for an image of `size` of them."""
@@ -155,7 +170,8 @@ class ConvSchedule:
         if any(value < 1 for value in astuple(self) if not isinstance(value, bool)):
             raise ScheduleError(f"the numbers of {self} must be positive")
         check_problem(problem, target)
-        needed = (self.pixels + 1) * self.vectors + 2
+        rows = problem.form(target).rows
+        needed = (-(-self.pixels // rows) + 1) * rows * self.vectors + 2
         if needed > registers:
             raise ScheduleError(
                 f"{self.pixels} pixels by {self.vectors} vectors need {needed} registers; "
@@ -227,7 +243,7 @@ class ConvBlocking:
             staged_size(problem.window, axis, size)
             for axis, size in enumerate((schedule.tile_h, schedule.tile_w))
         )
-        pixel = form.group if problem.is_plain else lanes
+        pixel = problem.pixel(target)
         element = bits_of(form.left) // 8
         plane = -(-rows * columns * pixel // lanes) * lanes
         kh, kw = problem.taps
@@ -283,7 +299,8 @@ def panel_reach(problem: ConvProblem, vectors: int, target: TargetNumbers) -> Re
     if problem.is_plain:
         return Reach(ceil(c / unit), 1)
     if problem.groups == 1:
-        return Reach(lanes // unit, ceil(c / lanes))
+        block = problem.pixel(target)
+        return Reach(block // unit, ceil(c / block))
     groups = panel_groups(problem, vectors, lanes)
     if not problem.is_integer:
         units = gcd(c, lanes)
@@ -297,8 +314,8 @@ def panel_reach(problem: ConvProblem, vectors: int, target: TargetNumbers) -> Re
 
 
 def input_planes(problem: ConvProblem, target: TargetNumbers) -> int:
-    """Planes of an image of the input as the kernel reads it: blocks of channels, or units when it is row-major."""
-    return ceil(problem.c / (problem.form(target).group if problem.is_plain else target.lanes(32)))
+    """Planes of an image of the input as the kernel reads it."""
+    return ceil(problem.c / problem.pixel(target))
 
 
 def flatten(problem: ConvProblem) -> ConvProblem:
@@ -354,9 +371,11 @@ def check_problem(problem: ConvProblem, target: TargetNumbers) -> None:
     check_pads(problem.window, problem.depth)
     if problem.window.ceil_mode:
         raise ScheduleError("ceil_mode is for pools")
-    lanes = target.lanes(32)
-    if lanes % problem.form(target).group:
-        raise ScheduleError(f"{lanes} lanes are not whole units of {problem.form(target).group}")
+    lanes, pixel, group = target.lanes(32), problem.pixel(target), problem.form(target).group
+    if pixel % group or (pixel % lanes and not problem.is_plain):
+        raise ScheduleError(
+            f"{pixel} channels are not whole units of {group} and blocks of {lanes}"
+        )
     if problem.is_plain and (problem.c > lanes or problem.groups > 1):
         raise ScheduleError(
             f"a plain input has one group of at most {lanes} channels, not {problem.c} in {problem.groups}"

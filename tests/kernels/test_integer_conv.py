@@ -18,7 +18,7 @@ from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 
 X86 = (NARROW, *(targets()[name] for name in ("x86-avx2", "x86-avx512", "x86-vnni")))
-ARM = tuple(targets()[name] for name in ("arm-neon", "arm-dotprod"))
+ARM = tuple(targets()[name] for name in ("arm-neon", "arm-dotprod", "arm-i8mm"))
 
 
 def tiers() -> list[Target]:
@@ -109,16 +109,42 @@ def test_widened_integers_have_any_signs(signs: tuple[Any, Any], layout: Any) ->
     check(made, CompiledConv(made, target, fill=3), data, 1)
 
 
-def test_one_kernel_serves_all_sizes() -> None:
-    target = tiers()[1]
-    problem = typed(ConvProblem("d0", 24, "d1", "d2", 40, replace(SAME, strides=(2, 1))), target)
-    kernel = CompiledConv(problem, target, fill=9)
+@pytest.mark.parametrize("target", [TIERS[1], TIERS[-1]])
+def test_one_kernel_serves_all_sizes(target: Target) -> None:
+    problem = typed(ConvProblem("d0", 20, "d1", "d2", 40, replace(SAME, strides=(2, 1))), target)
+    kernel = CompiledConv(problem, target, quick(problem, target), fill=9)
     for n, h, w in [(1, 5, 5), (2, 19, 8), (3, 8, 67)]:
         known = replace(problem, n=n, h=h, w=w)
         x, weight, bias = arrays(known)
+        x = signed_as(x, known)
         got = kernel(x, weight, bias, {"d0": n, "d1": h, "d2": w})
         want = reference(x, weight, known, 9) + bias[:, None, None]
         np.testing.assert_array_equal(from_blocked(got, 40), want)
+
+
+@pytest.mark.parametrize(("c", "oc", "h", "w"), [(5, 3, 1, 1), (8, 4, 3, 5), (12, 9, 2, 4)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_squares_of_pixels_and_channels_have_tails(
+    c: int, oc: int, h: int, w: int, size: int
+) -> None:
+    target = tiers()[-1]
+    problem = typed(
+        ConvProblem(2, c, h, w, oc, Window((size, size), pads=(size // 2,) * 4)), target
+    )
+    assert problem.form(target).instruction == "smmla"
+    kernel = CompiledConv(problem, target, quick(problem, target), fill=-7)
+    check(problem, kernel, arrays(problem), 1)
+
+
+@pytest.mark.parametrize(
+    ("c", "layout", "groups"), [(3, "plain", 1), (4, "blocked", 1), (16, "blocked", 2)]
+)
+def test_few_input_channels_and_groups_are_not_multiplied_in_squares(
+    c: int, layout: Any, groups: int
+) -> None:
+    target = targets()["arm-i8mm"]
+    problem = typed(ConvProblem(1, c, 9, 9, 8, SAME, groups=groups, layout=layout), target)
+    assert problem.form(target).instruction == "sdot"
 
 
 @pytest.mark.parametrize("target", [p for p in TIERS if p.values[0] in X86[1:]])

@@ -184,7 +184,10 @@ def _register_tiles(
 
     if isinstance(total, int):
         start = done = 0
-        for pixels, times in split(total, size):
+        rows = context.blocking.form.rows
+        parts = [(rows * pairs, times) for pairs, times in split(total // rows, size // rows or 1)]
+        parts += [(total % rows, 1)] if total % rows else []
+        for pixels, times in parts:
             with b.loop(0, times) as index:
                 pixel = b.add(b.mul(index, pixels), start)
                 emit(pixel, b.add(index, done), pixels, None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.builder import Builder, Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.casts import cast
 from xcompile.compiler.codegen.cpu.conv_context import ConvContext
+from xcompile.compiler.codegen.cpu.shuffles import shuffle
 from xcompile.compiler.codegen.cpu.windows import taps
 from xcompile.compiler.ir.dtypes import bits_of, is_float, is_unsigned
 
@@ -50,7 +51,8 @@ def stage(
                 place = [b.mul(number, blocking.planes), b.add(plane, part.target), row]
                 steps = [blocking.plane, blocking.plane, blocking.columns * blocking.pixel]
                 target = b.flatten(place, steps)
-                source_image = b.add(b.mul(b.add(part.source, plane), sizes.d), image.source)
+                source_plane = b.add(part.source, b.mul(plane, part.joined))
+                source_image = b.add(b.mul(source_plane, sizes.d), image.source)
                 source_row = b.add(b.mul(source_image, sizes.h), y)
                 source = b.add(b.mul(source_row, sizes.w), left)
                 part.pixels.fill(target, 0, low)
@@ -115,20 +117,24 @@ class _Part:
         source: the number of the first plane in the input.
         target: the number of the first plane in the staged tile.
         planes: how many.
+        joined: how many planes of the input become one.
     """
 
     pixels: "_Pixels"
     source: Index
     target: int
     planes: int
+    joined: int = 1
 
 
 def _parts(context: ConvContext, n: Index) -> list[_Part]:
     b, problem, blocking = context.b, context.problem, context.blocking
-    if not (problem.is_plain and blocking.form.group > 1):
+    if not problem.gathers_units(context.target):
         first = b.mul(n, blocking.planes)
         return [_Part(_Pixels(context), first, 0, blocking.planes)]
     group = blocking.form.group
+    if not problem.is_plain:
+        return _joined_parts(context, n, group // context.lanes)
     return [
         _Part(
             _Units(context, min(group, problem.c - unit * group)),
@@ -138,6 +144,16 @@ def _parts(context: ConvContext, n: Index) -> list[_Part]:
         )
         for unit in range(blocking.planes)
     ]
+
+
+def _joined_parts(context: ConvContext, n: Index, most: int) -> list[_Part]:
+    """Blocks of channels in units of `most` of them; the last may have fewer."""
+    b, blocks = context.b, -(-context.problem.c // context.lanes)
+    first, whole, rest = b.mul(n, blocks), blocks // most, blocks % most
+    parts = [_Part(_Blocks(context, most), first, 0, whole, most)] if whole else []
+    if rest:
+        parts.append(_Part(_Blocks(context, rest), b.add(first, whole * most), whole, 1))
+    return parts
 
 
 class _Pixels:
@@ -203,6 +219,30 @@ class _Pixels:
         if self.context.x.dtype == self.staged.dtype:
             return value
         return extended(self.b, value, self.context.problem.dtype, lanes, self.staged.dtype)
+
+
+class _Blocks(_Pixels):
+    """Copies pixels of blocked input: the blocks of a unit, one or two, next to each other."""
+
+    def __init__(self, context: ConvContext, blocks: int) -> None:
+        super().__init__(context)
+        self.blocks = blocks
+
+    def load(self, source: Index, count: int) -> Value:
+        b, context, block = self.b, self.context, self.context.lanes
+        plane = b.mul(context.sizes.d, b.mul(context.sizes.h, context.sizes.w))
+        places = [b.mul(b.add(source, b.mul(plane, i)), block) for i in range(self.blocks)]
+        length, dtype = count * block, self.staged.dtype
+        loaded = [b.load(context.x, at, length) for at in places]
+        if self.blocks == 1:  # weights of what does not exist are zero
+            loaded.append(b.int_constant(0, dtype, length))
+        picks = [
+            part * length + pixel * block + i
+            for pixel in range(count)
+            for part in range(2)
+            for i in range(block)
+        ]
+        return shuffle(b, loaded[0], loaded[1], length, picks, dtype)
 
 
 class _Units(_Pixels):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from xcompile.compiler.codegen.cpu.builder import Index, Value, vector_type
 from xcompile.compiler.codegen.cpu.conv_context import ConvContext, Place, Tile
-from xcompile.compiler.codegen.cpu.products import multiply_tile
+from xcompile.compiler.codegen.cpu.products import finish_tile, multiply_tile
 from xcompile.compiler.codegen.cpu.windows import clip
 from xcompile.compiler.schedule.conv_problem import panel_reach
 from xcompile.compiler.target.target import CACHE_LINE
@@ -45,13 +45,12 @@ class RegisterTile:
         context, b = self.context, self.b
         low, high = self.blocks
         types = [vector_type(context.lanes, context.sum_dtype)] * len(self.cells)
-        zeros = [self.zero()] * len(self.cells)
         places = self.places()
         if context.problem.groups > 1 and not context.problem.is_integer:
             self.finish(self.sum_groups(types, places, weights), places)
             return
         unit = self.first_unit() if context.problem.groups > 1 else 0
-        sums = self.reduce(zeros, types, self.offsets(places), weights, first, count, unit)
+        sums = self.reduce(self.offsets(places), weights, first, count, unit)
         if context.partial is None:
             self.finish(sums, places)
             return
@@ -102,7 +101,7 @@ class RegisterTile:
 
         def body(group: Index, kept: list[Value]) -> Sequence[Value]:
             own = b.add(weights, b.mul(b.sub(group, low), blocking.group))
-            sums = self.sum_group(types, offsets, own, b.mul(group, c))
+            sums = self.sum_group(offsets, own, b.mul(group, c))
             begin = b.sub(b.mul(group, oc), first)
             masks = [self.lanes_in(b.sub(begin, j * lanes), oc) for j in range(self.vectors)]
             return [
@@ -113,20 +112,19 @@ class RegisterTile:
         return b.reduce(low, high, 1, zeros, types, body)
 
     def sum_group(
-        self, types: list[str], offsets: Sequence[tuple[Index, int]], weights: Index, channel: Index
+        self, offsets: Sequence[tuple[Index, int]], weights: Index, channel: Index
     ) -> list[Value]:
         """The sums over the channels of a group, which begin at `channel`: parts of them, added."""
         context, b = self.context, self.b
         (low, high), most = self.blocks, context.schedule.k_blocks
-        zeros = [self.zero()] * len(self.cells)
         if most >= context.blocking.in_blocks:
-            return self.reduce(zeros, types, offsets, weights, low, b.sub(high, low), channel)
+            return self.reduce(offsets, weights, low, b.sub(high, low), channel)
+        types = [vector_type(context.lanes, context.sum_dtype)] * len(self.cells)
+        zeros = [self.zero()] * len(self.cells)
 
         def part(first: Index, totals: list[Value]) -> Sequence[Value]:
             count = clip(b, high, first, most, low)
-            return self.add(
-                totals, self.reduce(zeros, types, offsets, weights, first, count, channel)
-            )
+            return self.add(totals, self.reduce(offsets, weights, first, count, channel))
 
         return b.reduce(low, high, most, zeros, types, part)
 
@@ -193,8 +191,6 @@ class RegisterTile:
 
     def reduce(
         self,
-        sums: list[Value],
-        types: list[str],
         offsets: Sequence[tuple[Index, int]],
         weights: Index,
         first: Index,
@@ -203,16 +199,22 @@ class RegisterTile:
     ) -> list[Value]:
         """The loops over blocks, of one image of the window after the other, kernel columns, kernel rows and units.
 
+        Where products take rows together, the last pixel fills them up.
+
         Args:
-            sums: what is added to.
-            types: of the sums.
             offsets: where the pixels are.
             weights: where those of the panel, or of its group, begin.
             first: the first block.
             count: how many.
             unit: the first unit of an image's first block.
+
+        Returns:
+            The sums of each pixel.
         """
         context, b = self.context, self.b
+        rows = context.blocking.form.rows
+        computed = -(-self.pixels // rows) * rows * self.vectors
+        types = [vector_type(context.lanes, context.sum_dtype)] * computed
         blocking, schedule, window = context.blocking, context.schedule, context.problem.window
         source = self.tile.source
         kh, kw = context.problem.taps
@@ -253,7 +255,10 @@ class RegisterTile:
 
             return b.reduce(0, kw, 1, carried, types, over_columns)
 
-        return b.reduce(first, b.add(first, count), 1, sums, types, over_block)
+        zeros = [self.zero()] * computed
+        sums = b.reduce(first, b.add(first, count), 1, zeros, types, over_block)
+        finished = finish_tile(b, context.products, sums, self.vectors, context.lanes)
+        return finished[: len(self.cells)]
 
     def step(
         self,
@@ -278,7 +283,7 @@ class RegisterTile:
             ]
 
             def place(i: int, shift: Index = shift) -> Index:
-                offset, known = offsets[i]
+                offset, known = offsets[min(i, self.pixels - 1)]
                 return b.add(starts[offset], known, shift)
 
             sums = multiply_tile(b, products, self.tile.source.buffer, place, columns, sums, lanes)
