@@ -16,6 +16,7 @@ from tests.e2e.test_narrow_floats import NARROW, emulated, matrices, residual
 from tests.e2e.test_narrow_models import LEAST
 from tests.foreign.models import run_compiled
 from tests.foreign.test_models import ARM, EXAMPLE, digits
+from tests.kernels.test_half_arithmetic import BINARY, UNARY, half_model
 from tests.property.random_narrow import Graph
 from xcompile.compiler.model import CompiledModel
 
@@ -104,3 +105,19 @@ def test_a_real_model_is_near_float32(name: str, target: str, precision: str) ->
     found = run_compiled(compiled_for(path, target, precision), feeds, heap=256 << 20)
     for key, got in found.items():
         assert cosine(got, wide[key]) >= LEAST[name]
+
+
+def test_all_numbers_give_the_same_in_float16_arithmetic_as_in_float32() -> None:
+    """NaN and infinities too; which NaN an operation makes of NaN is left open."""
+    x = np.arange(1 << 16, dtype=np.uint16)
+    y = np.random.default_rng(3).permutation(x)
+    model = half_model(len(x), BINARY + UNARY)
+    inputs = {"x": x.view(np.float16), "y": y.view(np.float16)}
+    wide, half = (
+        run_compiled(xcompile.compile(model, name, pool=shared_pool()), inputs, box=4 << 20)
+        for name in ("arm-neon", "arm-dotprod")
+    )
+    for op, want in wide.items():
+        numbers = ~np.isnan(want)
+        np.testing.assert_array_equal(np.isnan(half[op]), ~numbers, err_msg=op)
+        assert half[op][numbers].tobytes() == want[numbers].tobytes(), op

@@ -1,6 +1,7 @@
 """Element functions of the elementwise ops.
 
-16-bit floats are computed in float32 and rounded at each op; integers wrap. What the ops mean is said in `dialects/nn`.
+16-bit floats are computed in float32 and rounded at each op, float16 in itself where that is the same;
+integers wrap. What the ops mean is said in `dialects/nn`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +27,16 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Value]] = {
     "floor": m.floor, "ceil": m.ceil, "round": m.round_even,
 }  # fmt: skip
 """Ops that are one function of `math`, `trig` or `hyperbolic`."""
+
+
+_ROUNDED_ONCE = frozenset(
+    f"nn.{name}"
+    for name in (
+        "add", "sub", "mul", "div", "sqrt", "abs", "neg", "relu", "maximum", "minimum", "clip", "where",
+        "floor", "ceil", "round", "equal", "less", "less_equal", "greater", "greater_equal",
+    )
+)  # fmt: skip
+"""Ops that give the same in float16 as in float32 and rounded: they round once, correctly, or not at all."""
 
 
 class Scalars:
@@ -113,14 +124,21 @@ def _apply(pull: Pull, op: Op, at: At) -> Value:
     result = pull.sizes.shape(op.results[0])
     operands = [pull.broadcast(v, at, result) for v in op.operands]
     dtypes = [dtype_of(v) for v in op.operands]
-    return evaluate(pull.b, pull.lanes, op, operands, dtypes)
+    in_half = op.NAME in _ROUNDED_ONCE and "fullfp16" in pull.features
+    wider = ("bf16",) if in_half else ("f16", "bf16")
+    return evaluate(pull.b, pull.lanes, op, operands, dtypes, wider)
 
 
 def evaluate(
-    b: Builder, lanes: int, op: Op, operands: Sequence[Value], dtypes: Sequence[str]
+    b: Builder,
+    lanes: int,
+    op: Op,
+    operands: Sequence[Value],
+    dtypes: Sequence[str],
+    widened: Sequence[str],
 ) -> Value:
-    """One elementwise op on values in registers."""
-    narrow = [d in ("f16", "bf16") for d in dtypes]
+    """One elementwise op on values in registers; what is of the types `widened` is computed in float32."""
+    narrow = [d in widened for d in dtypes]
     wide = ["f32" if n else d for n, d in zip(narrow, dtypes, strict=True)]
     values = [
         cast(b, v, d, "f32", lanes) if n else v
@@ -128,7 +146,7 @@ def evaluate(
     ]
     value = _RULES[op.NAME](Scalars(b, lanes, wide[-1]), op, values)
     result = dtype_of(op.results[0])
-    return cast(b, value, "f32", result, lanes) if result in ("f16", "bf16") else value
+    return cast(b, value, "f32", result, lanes) if result in widened else value
 
 
 # -- one operand ----------------------------------------------------------------------------------
