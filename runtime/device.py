@@ -3,6 +3,7 @@
 The entry functions of such a model are ordinary host code. Where those of a CPU's model call `xc_parallel_for` with the
 task of a kernel, these pass a *descriptor*, two int64: the number of the kernel and how many 8-byte slots its record
 has. `xc_context.launch` is a function that reads it, and gives the slots, the scratch and the extent to the device.
+Negative numbers mean what else host code asks of a device whose memory it cannot reach: see `COPY` and those after it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,26 @@ import numpy.typing as npt
 from xcompile.runtime.errors import RuntimeModelError
 
 COPY: Final = -1
-"""The number of the descriptor that means: copy memory. Its record is target, source and bytes."""
+"""The number of the descriptor that means: copy memory of the device. Its record is target, source and bytes."""
+
+FETCH: Final = -2
+"""Copy from the device to memory of the host, after what was launched before; a record as of `COPY`."""
+
+PUT: Final = -3
+"""Copy from memory of the host to the device; a record as of `COPY`."""
+
+ALLOCATE: Final = -4
+"""Take memory of the device until the next run. Its record is where in the host its address goes, 0 when there is
+none, and bytes."""
+
+FREE: Final = -5
+"""Give memory that `ALLOCATE` took back: its address."""
+
+FAILED: Final = -6
+"""Say whether the run has failed. Its record is where in the host an int64 that is 0 or 1 goes."""
+
+HOST_STEPS: Final = {COPY: 3, FETCH: 3, PUT: 3, ALLOCATE: 2, FREE: 1, FAILED: 1}
+"""How many slots their records have."""
 
 PTX: Final = "ptx"
 """The kind of code that a driver compiles for what it finds; other kinds are names of architectures."""
@@ -134,6 +154,14 @@ class Launcher:
         self._kernels = kernels
         self._loaded: dict[int, Any] = {}
         self._failures: dict[int, BaseException] = {}
+        self._heaps: dict[int, dict[int, DeviceMemory]] = {}
+        self._steps = {
+            COPY: self._copy,
+            FETCH: self._fetch,
+            PUT: self._put,
+            ALLOCATE: self._allocate,
+            FREE: self._free,
+        }
         self.function = LaunchFunction(self._called)
 
     @property
@@ -145,23 +173,59 @@ class Launcher:
         """What went wrong in the run of a context since it was last asked."""
         return self._failures.pop(context, None)
 
+    def begin(self, context: int) -> None:
+        """Give back what the run of a context before this one took."""
+        self._heaps.pop(context, None)
+
     def _called(
         self, context: int, descriptor: int, record: int, extent: int, grain: int, scratch: int
     ) -> None:
         """Native code cannot be unwound: the first failure is kept, and nothing more is launched in this run."""
         del grain
+        number, slots = (ctypes.c_int64 * 2).from_address(descriptor)
+        values = list((ctypes.c_uint64 * slots).from_address(record))
+        if number == FAILED:
+            ctypes.c_int64.from_address(values[0]).value = context in self._failures
+            return
+        if number == ALLOCATE:
+            ctypes.c_int64.from_address(values[0]).value = 0
+        elif number == FETCH:
+            ctypes.memset(values[0], 0, values[2])
         if context in self._failures:
             return
         try:
-            number, slots = (ctypes.c_int64 * 2).from_address(descriptor)
-            values = list((ctypes.c_uint64 * slots).from_address(record))
-            if number == COPY:
-                if values[2]:
-                    self._device.copy(*values)
+            if number in self._steps:
+                self._steps[number](context, values)
             elif extent > 0:
                 self._launch(number, values, extent, scratch)
         except BaseException as error:  # noqa: BLE001 - it is raised when the run is over
             self._failures[context] = error
+
+    def _copy(self, context: int, values: Sequence[int]) -> None:
+        del context
+        target, source, size = values
+        if size:
+            self._device.copy(target, source, size)
+
+    def _fetch(self, context: int, values: Sequence[int]) -> None:
+        del context
+        target, source, size = values
+        self._device.copy_out(bytes_at(target, size), source)
+        self._device.synchronize()
+
+    def _put(self, context: int, values: Sequence[int]) -> None:
+        del context
+        target, source, size = values
+        self._device.copy_in(target, bytes_at(source, size))
+
+    def _allocate(self, context: int, values: Sequence[int]) -> None:
+        target, size = values
+        memory = DeviceMemory(self._device, size)
+        self._heaps.setdefault(context, {})[memory.address] = memory
+        ctypes.c_uint64.from_address(target).value = memory.address
+
+    def _free(self, context: int, values: Sequence[int]) -> None:
+        self._heaps.get(context, {}).pop(values[0], None)
 
     def _launch(self, number: int, values: list[int], extent: int, scratch: int) -> None:
         kernel = self._kernels[number]
@@ -175,6 +239,12 @@ class Launcher:
             self._device.synchronize()
         else:
             self._device.launch(self._loaded[number], kernel, blocks, [*values, extent])
+
+
+def bytes_at(address: int, size: int) -> Bytes:
+    """Memory of the host as an array."""
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(memory, np.uint8)
 
 
 def write_kernels(kernels: Sequence[DeviceKernel]) -> bytes:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from xcompile.runtime import native_library
 from xcompile.runtime.abi import Context, InitFunction, Manifest
-from xcompile.runtime.arena import Arena
+from xcompile.runtime.arena import AlignedMemory, Arena
 from xcompile.runtime.arrays import AnyArray
-from xcompile.runtime.device import Bytes, Device, DeviceKernel, DeviceMemory, Launcher
+from xcompile.runtime.device import Device, DeviceKernel, DeviceMemory, Launcher, bytes_at
 from xcompile.runtime.errors import RuntimeModelError
 from xcompile.runtime.executable import Executable, Frame, ModelEntry, Plan
 
@@ -50,7 +50,7 @@ class DeviceExecutable(Executable):
 
     def _initialize(self) -> None:
         if self.manifest.weights_bytes:
-            source = _bytes_at(self._weights_address, self.manifest.weights_bytes)
+            source = bytes_at(self._weights_address, self.manifest.weights_bytes)
             self.device.copy_in(self._memory.address, source)
         context = self._context()
         address = ctypes.addressof(context)
@@ -80,29 +80,37 @@ class DeviceExecutable(Executable):
         try:
             frame = cast("_DeviceFrame", self._frames.pop())
         except IndexError:
-            frame = _DeviceFrame(self._context(), len(addresses), self.device)
+            frame = _DeviceFrame(self._context(), len(addresses), self.device, self._scratch_bytes)
         try:
             if frame.plan is not plan:
                 frame.use_plan(plan)
             if self._poison:
                 self.device.copy_in(frame.arena.address, np.full(plan.arena_bytes, 0xFF, np.uint8))
+            self._launcher.begin(frame.address)
             count = len(plan.input_bytes)
             for address, memory, size in zip(
                 addresses[:count], frame.tensors[:count], plan.input_bytes, strict=True
             ):
                 if size:
-                    self.device.copy_in(memory.address, _bytes_at(address, size))
+                    self.device.copy_in(memory.address, bytes_at(address, size))
             status = self._run(frame.address, plan.table_address)
             self._raise_failure(frame.address)
             if status:
                 raise RuntimeModelError("XC5006", self._check_text(status))
-            for result, memory in zip(results, frame.tensors[count:], strict=True):
-                if result is not None and result.nbytes:
-                    target = result.reshape(-1).view(np.uint8)
-                    self.device.copy_out(target, memory.address)
+            if plan.late:
+                self._take_late(frame, frame.memory, plan, results)
+            late = set(plan.late)
+            for number, memory in enumerate(frame.tensors[count:]):
+                result = results[number]
+                if result is not None and number not in late:
+                    self._fetch(result, memory.address)
             self.device.synchronize()
         finally:
             self._frames.append(frame)
+
+    def _fetch(self, array: AnyArray, source: int) -> None:
+        if array.nbytes:
+            self.device.copy_out(array.reshape(-1).view(np.uint8), source)
 
     def _raise_failure(self, context: int) -> None:
         """Raise what a launch of the run that is over raised."""
@@ -112,13 +120,20 @@ class DeviceExecutable(Executable):
 
 
 class _DeviceFrame(Frame):
-    """What one run needs for itself, with memory of the device for the arena, the inputs and the outputs."""
+    """What one run needs for itself, with memory of the device for the arena, the inputs and the outputs.
+
+    What depends on data lies in memory of the host, which code calls scratch.
+    """
 
     __slots__ = ("_device", "arena", "tensors")
 
-    def __init__(self, context: Context, buffer_count: int, device: Device) -> None:
+    def __init__(
+        self, context: Context, buffer_count: int, device: Device, host_bytes: int
+    ) -> None:
         super().__init__(context, buffer_count, native_library.Heap(poisoned=False))
         self._device = device
+        self.memory = AlignedMemory(host_bytes)
+        context.scratch = self.memory.address
         self.arena = DeviceMemory(device, 0)
         self.tensors: list[DeviceMemory] = []
 
@@ -131,9 +146,3 @@ class _DeviceFrame(Frame):
         self.context.arena = self.arena.address
         self.buffers[: len(sizes)] = [memory.address for memory in self.tensors]
         self.plan = plan
-
-
-def _bytes_at(address: int, size: int) -> Bytes:
-    """Memory of the host as an array."""
-    memory: Any = (ctypes.c_uint8 * size).from_address(address)
-    return np.frombuffer(memory, np.uint8)

@@ -418,9 +418,13 @@ class Executable:
             shape = tuple(next(sizes) if dim < 0 else dim for dim in plan.output_shapes[position])
             array = port.new(shape) if given is None else port.writable(given, shape)
             source = frame.buffers[len(self._inputs) + position]
-            if array.nbytes:
-                ctypes.memmove(address_of(array), source, array.nbytes)
+            self._fetch(array, source or 0)
             results[position] = array
+
+    def _fetch(self, array: AnyArray, source: int) -> None:
+        """Copy what a run has made."""
+        if array.nbytes:
+            ctypes.memmove(address_of(array), source, array.nbytes)
 
     def _default(self, port: Port, default: Default) -> AnyArray:
         """The default of an input, in the weights."""

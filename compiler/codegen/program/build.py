@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from xcompile.compiler.codegen.cpu.family import Plan
 from xcompile.compiler.codegen.job import Job
 from xcompile.compiler.codegen.program import program as rt
-from xcompile.compiler.codegen.program.device_steps import check_device_steps
 from xcompile.compiler.codegen.program.in_place import join_in_place
 from xcompile.compiler.codegen.program.kernels import Constants, Kernels
 from xcompile.compiler.codegen.program.memory import Memory
@@ -64,8 +63,6 @@ def build(module: Module, target: Target, prefix: str, checks: tuple[rt.Check, .
         on_device=target.device is not None,
         device=tuple(kernels.device.values()),
     )
-    if target.device is not None:
-        check_device_steps(program)
     return Built(
         program,
         kernels.jobs,

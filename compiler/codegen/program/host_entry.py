@@ -10,9 +10,9 @@ from typing import Any
 from xcompile.compiler.codegen.job import EmittedModule
 from xcompile.compiler.codegen.program.native_text import Arithmetic, Writer
 from xcompile.compiler.codegen.program.program import NO_DEVICE, Allocate, Program, Step
-from xcompile.compiler.codegen.program.run_text import COPY_SYMBOL, Frame, RunWriter, can_fail
+from xcompile.compiler.codegen.program.run_text import HOST_SYMBOLS, Frame, RunWriter, can_fail
 from xcompile.compiler.support.dims import fold, symbols_of
-from xcompile.runtime.device import COPY
+from xcompile.runtime.device import HOST_STEPS
 
 LAUNCH_OFFSET = 72
 """Of the field `launch` in `xc_context`."""
@@ -36,11 +36,14 @@ def entry_text(program: Program) -> str:
         declarations = [
             _descriptor(k.symbol, i, k.parameters) for i, k in enumerate(program.device)
         ]
-        declarations.append(_descriptor(COPY_SYMBOL, COPY, 3))
+        declarations += [
+            _descriptor(symbol, number, HOST_STEPS[number])
+            for number, symbol in HOST_SYMBOLS.items()
+        ]
     declarations.append(
         "llvm.func @xc_parallel_for(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64)"
     )
-    if any(isinstance(s, Allocate) for s in program.walk):
+    if _has_heap(program):
         declarations += [
             "llvm.func @xc_heap_begin(!llvm.ptr)",
             "llvm.func @xc_heap_allocate(!llvm.ptr, i64) -> !llvm.ptr",
@@ -52,6 +55,11 @@ def entry_text(program: Program) -> str:
         _run(program, "init", program.setup),
     ]
     return "\n".join([*declarations, *functions])
+
+
+def _has_heap(program: Program) -> bool:
+    """Whether a run takes memory of the host while it goes on."""
+    return not program.on_device and any(isinstance(s, Allocate) for s in program.walk)
 
 
 def _descriptor(symbol: str, number: int, slots: int) -> str:
@@ -128,7 +136,7 @@ def _steps(steps: Sequence[Step], frame: Frame, *, starts: bool, returns: str) -
         null = w.op("llvm.mlir.zero : !llvm.ptr")
         missing = w.op(f'llvm.icmp "eq" {w.field(LAUNCH_OFFSET)}, {null} : !llvm.ptr')
         w.leave_if(missing, frame.code(NO_DEVICE))
-    if starts and any(isinstance(s, Allocate) for s in frame.program.walk):
+    if starts and _has_heap(frame.program):
         w.line("llvm.call @xc_heap_begin(%ctx) : (!llvm.ptr) -> ()")
     run = RunWriter(w, frame, steps)
     for step in steps:

@@ -4,7 +4,8 @@ A program is a block of steps: launches on places in memory, and what is between
 it; its text is what `--dump` shows, and two equal programs are equal JSON.
 
 What follows from the sizes of the inputs is computed once for them, by `P_prepare`, into a table. What depends on
-data is found by the run and lies in its *frame*: 8-byte slots at the start of its arena, for symbols and addresses.
+data is found by the run and lies in its *frame*: 8-byte slots for symbols and addresses, at the start of its arena, or
+in scratch memory where the arena is a GPU's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -475,9 +476,9 @@ class Program:
 
     @property
     def scratch(self) -> int:
-        """Bytes of scratch a thread of the CPU."""
+        """Bytes of scratch a thread of the CPU: of a program of a GPU, the frame."""
         if self.on_device:
-            return 0
+            return self.frame
         return max((s.scratch for s in (*self.launches, *self.setup)), default=0)
 
     # -- what depends on data -------------------------------------------------------------------
@@ -518,8 +519,8 @@ class Program:
 
     @cached_property
     def table(self) -> tuple[Dim, ...]:
-        """What `P_prepare` computes: the arena's bytes with the frame, the outputs' sizes (-1 where they depend on
-        data), then every size that is not constant.
+        """What `P_prepare` computes: the arena's bytes, with the frame if that is there, the outputs' sizes (-1 where
+        they depend on data), then every size that is not constant.
         """
         sizes = [-1 if self.is_late(d) else d for shape in self.outputs for d in shape]
         needed: dict[Dim, None] = {}
@@ -532,7 +533,7 @@ class Program:
                     needed.update(dict.fromkeys(map(symbol, known)))
                 else:
                     needed.setdefault(dim)
-        return (self.arena + self.frame, *sizes, *needed)
+        return (self.arena + (0 if self.on_device else self.frame), *sizes, *needed)
 
     def __str__(self) -> str:
         lines = [f"program {self.prefix} arena {self.arena} scratch {self.scratch}"]

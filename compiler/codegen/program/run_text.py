@@ -5,6 +5,7 @@ from functools import cached_property
 
 from xcompile.compiler.codegen.program.native_text import Arithmetic, Writer
 from xcompile.compiler.codegen.program.program import (
+    NO_DEVICE,
     NO_MEMORY,
     SLOT_BYTES,
     TOO_LARGE,
@@ -27,12 +28,23 @@ from xcompile.compiler.codegen.program.program import (
     walk_steps,
 )
 from xcompile.compiler.support.dims import Dim, fold, symbol
+from xcompile.runtime.device import ALLOCATE, COPY, FAILED, FETCH, FREE, PUT
 
-_CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "buffers": 40}
+_CONTEXT_OFFSETS = {"weights": 8, "prepared": 16, "arena": 24, "scratch": 32, "buffers": 40}
 """Byte offsets in `xc_context`; a test compares them with the runtime's."""
 
-COPY_SYMBOL = "xc_copy"
-"""What a program of a GPU launches to copy memory: a record of target, source and bytes."""
+HOST_SYMBOLS = {
+    COPY: "xc_copy",
+    FETCH: "xc_fetch",
+    PUT: "xc_put",
+    ALLOCATE: "xc_allocate",
+    FREE: "xc_free",
+    FAILED: "xc_failed",
+}
+"""What a program of a GPU launches in the place of what a program of a CPU does itself; see `runtime/device.py`."""
+
+_ANSWER_SLOT = 3
+"""The slot of the record behind those that such a launch takes."""
 
 
 def can_fail(step: Step) -> bool:
@@ -48,7 +60,7 @@ class Frame:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.inputs = len(program.inputs)
-        self.bytes = program.frame
+        self.in_arena = 0 if program.on_device else program.frame
         self.late = {name: program.late_sizes + number for number, name in enumerate(program.late)}
         self._addresses = program.late_sizes + len(program.late)
         first = len(program.checks) + len(program.repeats) + 1
@@ -77,10 +89,11 @@ class RunWriter:
         self._first_buffer = {"input": 0, "output": frame.inputs}
         self._fields: dict[str, str] = {}
         self._sizes: dict[Dim, str] = {}
+        self._on_device = frame.program.on_device
+        self._slots = "scratch" if self._on_device else "arena"
         launches = [s for s in walk_steps(steps) if isinstance(s, Launch)]
-        copies = frame.program.on_device and any(isinstance(s, Copy) for s in walk_steps(steps))
-        if launches or copies:
-            least = 3 if copies else 1
+        if launches or self._on_device:
+            least = _ANSWER_SLOT + 1 if self._on_device else 1
             most = max([least, *(len(s.places) + len(s.sizes) for s in launches)])
             self._record = writer.op(
                 f"llvm.alloca {writer.constant(most)} x i64 {{alignment = 16 : i64}} : (i64) -> !llvm.ptr"
@@ -100,17 +113,13 @@ class RunWriter:
             case Allocate():
                 self._allocate(step)
             case Free():
-                address = self._slot(self._frame.address(step.slot), "!llvm.ptr")
-                self._w.line(
-                    f"llvm.call @xc_heap_free(%ctx, {address}) : (!llvm.ptr, !llvm.ptr) -> ()"
-                )
+                self._free(self._slot(self._frame.address(step.slot), "!llvm.ptr"))
             case Give():
                 self._give(step)
             case Copy():
                 self._copy(self._address(step.target), self._address(step.source), step.length)
             case Store():
-                (number,) = self._computed((step.dim,))
-                self._w.store(number, "i64", self._address(step.place))
+                self._store(step)
             case Move():
                 address = self._slot(self._frame.address(step.source), "!llvm.ptr")
                 self._set(self._frame.address(step.slot), address, "!llvm.ptr")
@@ -152,6 +161,9 @@ class RunWriter:
             going = w.op(f"llvm.and {going}, {self._holds(step.going)} : i1")
         w.line(f"llvm.cond_br {going}, {body}, {after}")
         w.line(f"{body}:")
+        if self._on_device:
+            stopped = w.op(f'llvm.icmp "ne" {self._asked(FAILED, "i64")}, {w.constant(0)} : i64')
+            w.leave_if(stopped, self._frame.code(NO_DEVICE))
         self._inside(step.body)
         self._set(slot, w.op(f"llvm.add {self._slot(slot, 'i64')}, {w.constant(1)} : i64"))
         w.line(f"llvm.br {again}")
@@ -159,14 +171,13 @@ class RunWriter:
 
     def _holds(self, place: Place) -> str:
         w = self._w
-        byte = w.load(self._address(place), "i8")
+        byte = self._loaded(self._address(place), "i8", 1)
         return w.op(f'llvm.icmp "ne" {byte}, {w.op("llvm.mlir.constant(0 : i8) : i8")} : i8')
 
     def _copy(self, target: str, source: str, length: Dim | str) -> None:
         count = length if isinstance(length, str) else self._size(length)
-        if self._frame.program.on_device:
-            self._record_values([("!llvm.ptr", target), ("!llvm.ptr", source), ("i64", count)])
-            self._parallel_for(COPY_SYMBOL, count, 1, 0)
+        if self._on_device:
+            self._ask(COPY, ("!llvm.ptr", target), ("!llvm.ptr", source), ("i64", count))
             return
         kinds = "(!llvm.ptr, !llvm.ptr, i64) -> ()"
         self._w.line(
@@ -186,7 +197,7 @@ class RunWriter:
         doubled = w.op(f"arith.maxsi {w.op(f'llvm.add {room}, {room} : i64')}, {needed} : i64")
         memory = self._new_memory(doubled)
         self._copy(memory, old, filled)
-        w.line(f"llvm.call @xc_heap_free(%ctx, {old}) : (!llvm.ptr, !llvm.ptr) -> ()")
+        self._free(old)
         self._set(frame.address(step.slot), memory, "!llvm.ptr")
         self._set(frame.late[step.capacity], doubled)
         w.line(f"llvm.br {go}")
@@ -220,11 +231,8 @@ class RunWriter:
         self._w.leave_if(differs, self._frame.code(step.text))
 
     def _read(self, step: Read) -> None:
-        w = self._w
-        value = w.load(
-            w.at(self._address(step.place), step.index * (8 if step.dtype == "i64" else 4)),
-            step.dtype,
-        )
+        w, size = self._w, 8 if step.dtype == "i64" else 4
+        value = self._loaded(w.at(self._address(step.place), step.index * size), step.dtype, size)
         if step.dtype != "i64":
             value = w.op(f"llvm.sext {value} : {step.dtype} to i64")
         self._set(self._frame.late[step.symbol], value)
@@ -236,11 +244,52 @@ class RunWriter:
     def _new_memory(self, size: str) -> str:
         """The address of memory from the heap; the run ends when there is none."""
         w = self._w
-        memory = w.op(f"llvm.call @xc_heap_allocate(%ctx, {size}) : (!llvm.ptr, i64) -> !llvm.ptr")
+        if self._on_device:
+            memory = self._asked(ALLOCATE, "!llvm.ptr", ("i64", size))
+        else:
+            memory = w.op(
+                f"llvm.call @xc_heap_allocate(%ctx, {size}) : (!llvm.ptr, i64) -> !llvm.ptr"
+            )
         null = w.op("llvm.mlir.zero : !llvm.ptr")
         failed = w.op(f'llvm.icmp "eq" {memory}, {null} : !llvm.ptr')
         w.leave_if(failed, self._frame.code(NO_MEMORY))
         return memory
+
+    def _free(self, memory: str) -> None:
+        if self._on_device:
+            self._ask(FREE, ("!llvm.ptr", memory))
+            return
+        self._w.line(f"llvm.call @xc_heap_free(%ctx, {memory}) : (!llvm.ptr, !llvm.ptr) -> ()")
+
+    def _store(self, step: Store) -> None:
+        (number,) = self._computed((step.dim,))
+        place = self._address(step.place)
+        if not self._on_device:
+            self._w.store(number, "i64", place)
+            return
+        answer = self._answer
+        self._w.store(number, "i64", answer)
+        self._ask(PUT, ("!llvm.ptr", place), ("!llvm.ptr", answer), ("i64", self._w.constant(8)))
+
+    def _loaded(self, address: str, kind: str, size: int) -> str:
+        """What lies at an address, which may be of the device."""
+        if not self._on_device:
+            return self._w.load(address, kind)
+        return self._asked(FETCH, kind, ("!llvm.ptr", address), ("i64", self._w.constant(size)))
+
+    @property
+    def _answer(self) -> str:
+        return self._w.at(self._record, 8 * _ANSWER_SLOT)
+
+    def _asked(self, number: int, kind: str, *values: tuple[str, str]) -> str:
+        """What the device answers into memory of the host."""
+        self._ask(number, ("!llvm.ptr", self._answer), *values)
+        return self._w.load(self._answer, kind)
+
+    def _ask(self, number: int, *values: tuple[str, str]) -> None:
+        """Launch one of `HOST_SYMBOLS`."""
+        self._record_values(values)
+        self._parallel_for(HOST_SYMBOLS[number], self._w.constant(1), 1, 0)
 
     def _give(self, step: Give) -> None:
         for number, size in enumerate(self._computed(step.sizes)):
@@ -276,10 +325,10 @@ class RunWriter:
         return self._sizes[dim]
 
     def _slot(self, slot: int, kind: str) -> str:
-        return self._w.load(self._w.at(self._field("arena"), SLOT_BYTES * slot), kind)
+        return self._w.load(self._w.at(self._field(self._slots), SLOT_BYTES * slot), kind)
 
     def _set(self, slot: int, value: str, kind: str = "i64") -> None:
-        self._w.store(value, kind, self._w.at(self._field("arena"), SLOT_BYTES * slot))
+        self._w.store(value, kind, self._w.at(self._field(self._slots), SLOT_BYTES * slot))
 
     def _field(self, name: str) -> str:
         if name not in self._fields:
@@ -297,10 +346,10 @@ class RunWriter:
             base = self._slot(self._frame.address(place.slot), "!llvm.ptr")
         else:
             base = self._field(place.space)
-        if place.space == "arena" and self._frame.bytes:
+        if place.space == "arena" and self._frame.in_arena:
             if isinstance(offset, int):
-                return self._w.at(base, self._frame.bytes + offset)
-            base = self._w.at(base, self._frame.bytes)
+                return self._w.at(base, self._frame.in_arena + offset)
+            base = self._w.at(base, self._frame.in_arena)
         return self._w.at(base, offset)
 
 
