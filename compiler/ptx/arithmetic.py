@@ -21,7 +21,7 @@ _ROUNDINGS: Mapping[str, Function] = {
 
 def is_float(kind: str) -> bool:
     """Whether a type is one of floats."""
-    return kind in ("f16", "f32", "f64")
+    return kind in ("f16", "bf16", "f32", "f64")
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
@@ -34,10 +34,20 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)
-    bits = np.asarray(total).view(np.int64)
-    inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
-    away = (error > 0) == (total > 0)
-    return np.where(inexact, bits + np.where(away, 1, -1), bits).view(np.float64).astype(dtype)
+    odd = _odd(total, error)
+    if dtype == TYPES["bf16"]:  # which numpy makes of float32
+        with np.errstate(over="ignore"):
+            near = odd.astype(np.float32)
+        return _odd(near, odd - near).astype(dtype)
+    return odd.astype(dtype)
+
+
+def _odd(near: Array, error: Array) -> Array:
+    """A sum that was rounded to nearest, rounded to odd instead; `error` is what it lacks."""
+    bits = np.asarray(near).view(np.int64 if near.dtype == np.float64 else np.int32)
+    inexact = np.isfinite(near) & (error != 0) & (bits & 1 == 0)
+    away = (error > 0) == (near > 0)
+    return np.where(inexact, bits + np.where(away, 1, -1), bits).astype(bits.dtype).view(near.dtype)
 
 
 def _fused_double(a: float, b: float, c: float) -> float:

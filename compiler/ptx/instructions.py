@@ -9,7 +9,7 @@ import numpy as np
 
 from xcompile.compiler.ptx import arithmetic
 from xcompile.compiler.ptx.machine import DONE, WARP, Action, Machine
-from xcompile.compiler.ptx.memory import UNSIGNED, Array, Trap
+from xcompile.compiler.ptx.memory import UNSIGNED, Array, Trap, demand
 from xcompile.compiler.ptx.parser import refuse
 from xcompile.compiler.ptx.syntax import (
     WIDTHS,
@@ -202,8 +202,8 @@ def _convert(decoder: Decoder, code: Instruction) -> Action:
 
 
 def _to_global(decoder: Decoder, code: Instruction) -> Action:
-    """`cvta`: global addresses are the same in the generic space."""
-    if "global" not in code.parts:
+    """`cvta`: global and local addresses are the same in the generic space."""
+    if not {"global", "local"} & {*code.parts}:
         refuse(code.line, f"the instruction '{code.text}' is not known")
     return decoder.computed(code, code.parts[-1], _same, [decoder.read(code, 1, "u64")])
 
@@ -309,8 +309,9 @@ def _transfer(code: Instruction, width: int) -> Callable[[Machine, Array, Array 
         return lambda machine, address, data: _global(machine, address, width, data)
     if "shared" in code.parts:
         return lambda machine, address, data: _shared(machine, address, width, data)
-    refuse(code.line, f"the memory of '{code.text}' is not known")
-    return None
+    if "local" in code.parts:
+        return lambda machine, address, data: _local(machine, address, width, data)
+    return lambda machine, address, data: _generic(machine, address, width, data)
 
 
 def _global(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
@@ -326,6 +327,26 @@ def _global(machine: Machine, address: Array, width: int, data: Array | None) ->
     counters.used_bytes += width * len(
         np.unique(np.stack([machine.warp[threads], address]), axis=1).T
     )
+    if data is None:
+        return machine.memory.read(address, width, blocks)
+    machine.memory.write(address, data, blocks)
+    return data
+
+
+def _generic(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
+    """Global or local memory, as the address says."""
+    inside = machine.local.holds(np.broadcast_to(address, machine.threads.size))
+    if inside.all():
+        return _local(machine, address, width, data)
+    demand(~inside, "some threads access local memory where others access global memory")
+    return _global(machine, address, width, data)
+
+
+def _local(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
+    threads = machine.threads
+    address = np.ascontiguousarray(np.broadcast_to(address, threads.size))
+    machine.local.check(address, width, threads)
+    blocks = machine.block_number[threads]
     if data is None:
         return machine.memory.read(address, width, blocks)
     machine.memory.write(address, data, blocks)

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from xcompile.compiler.ptx.instructions import Decoder
+from xcompile.compiler.ptx.local import LocalMemory
 from xcompile.compiler.ptx.machine import Counters, Machine, Step
 from xcompile.compiler.ptx.memory import GlobalMemory, Region, Trap
 from xcompile.compiler.ptx.syntax import WIDTHS, Function, Instruction, Module
@@ -86,17 +87,21 @@ def launch(
         p.name: struct.pack("<Q", value & (1 << 64) - 1)
         for p, value in zip(function.parameters, arguments, strict=True)
     }
-    decoder = Decoder(Operands(function, places, {**symbols, **shared}), parameters)
+    at_once = max(1, _THREADS_AT_ONCE // math.prod(block))
+    own = [v for v in function.variables if v.space == "local"]
+    local = LocalMemory(own, min(at_once, grid[0]) * math.prod(block))
+    names = frozenset(v.name for v in own)
+    decoder = Decoder(Operands(function, places, {**symbols, **shared}, names), parameters)
     steps = [_step(decoder, places, code) for code in function.code]
     counters = [Counters() for _ in steps]
     granule = min((_width(code) for code in function.code), default=1)
-    regions = [*memory, *((a.ctypes.data, a) for a in stored)]
-    whole = GlobalMemory(regions, granule, races)
-    at_once = max(1, _THREADS_AT_ONCE // math.prod(block))
+    regions = [*memory, *((a.ctypes.data, a) for a in stored), local.region]
+    whole = GlobalMemory(regions, granule, races, local.region[0])
     for first in range(0, grid[0], at_once):
         count = min(at_once, grid[0] - first)
+        local.clear()
         machine = Machine(
-            steps, list(places), first, count, grid, block, whole, size, granule, counters, _MOST_INSTRUCTIONS,
+            steps, list(places), first, count, grid, block, whole, size, local, granule, counters, _MOST_INSTRUCTIONS,
         )  # fmt: skip
         _run(machine, function, first)
     return Report(entry, tuple(code.text for code in function.code), tuple(counters))

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from xcompile.compiler.ptx.local import LocalMemory
 from xcompile.compiler.ptx.memory import Array, GlobalMemory, Trap
 from xcompile.compiler.ptx.shared import SharedMemory
 
@@ -70,6 +71,7 @@ class Machine:
         block: tuple[int, int, int],
         memory: GlobalMemory,
         shared_size: int,
+        local: LocalMemory,
         granule: int,
         counters: list[Counters],
         limit: int,
@@ -90,7 +92,7 @@ class Machine:
         self.written: list[Array | bool] = [False] * len(registers)
         self.memory = memory
         self.shared = SharedMemory(blocks, shared_size, granule, self.warps, self.linear // WARP)
-        self.local = np.zeros((0, 0), np.uint8)
+        self.local = local
         self.active: Array | None = None
         self.pc = 0
         self.pcs = np.zeros(self.count, np.int64)

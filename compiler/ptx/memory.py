@@ -49,13 +49,17 @@ class GlobalMemory:
         regions: disjoint; a caller may use real host addresses as bases.
         granule: bytes told apart by the check for races, a power of two.
         races: whether plain accesses of different blocks to one granule are checked.
+        private: the address of a region whose parts belong to single threads: no race is possible there.
     """
 
-    def __init__(self, regions: Sequence[Region], granule: int, races: bool) -> None:
+    def __init__(
+        self, regions: Sequence[Region], granule: int, races: bool, private: int = -1
+    ) -> None:
         self.regions = sorted((r for r in regions if r[1].size), key=lambda r: r[0])
         self.bases = np.array([base for base, _ in self.regions], np.uint64)
         self.granule = granule
         self.races = races
+        self.private = private
         self.shadows: dict[int, _Shadow] = {}
 
     def read(self, address: Array, width: int, blocks: Array) -> Array:
@@ -63,7 +67,7 @@ class GlobalMemory:
         out = np.empty((address.size, width), np.uint8)
         for which, rows, offset in self._located(address, width):
             out[rows] = _windows(self.regions[which], offset, width)
-            if self.races:
+            if self._may_race(which):
                 self._note_read(which, offset, width, blocks[rows])
         return out
 
@@ -74,11 +78,11 @@ class GlobalMemory:
             memory = self.regions[which][1]
             if not memory.flags.writeable:
                 raise Trap("write to memory that is read only")
-            if self.races:
+            if self._may_race(which):
                 before = _windows(self.regions[which], offset, width)
                 self._note_write(which, offset, width, blocks[rows], before, data[rows])
             memory[offset[:, None] + np.arange(width)] = data[rows]
-            if self.races:
+            if self._may_race(which):
                 kept = _windows(self.regions[which], offset, width) == data[rows]
                 demand(kept.all(1), "race: threads write different values to one element")
 
@@ -125,6 +129,9 @@ class GlobalMemory:
                 )
             found.append((each, rows, offset))
         return found
+
+    def _may_race(self, which: int) -> bool:
+        return self.races and self.regions[which][0] != self.private
 
     def _granules(self, offset: Array, width: int) -> Array:
         count = max(1, width // self.granule)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ptx.machine import WARP, Machine
 from xcompile.compiler.ptx.memory import UNSIGNED, Array
 from xcompile.compiler.ptx.parser import refuse
@@ -24,6 +25,7 @@ TYPES: Mapping[str, type[Any]] = {
     "s32": np.int32,
     "s64": np.int64,
     "f16": np.float16,
+    "bf16": DTYPES["bf16"].type,
     "f32": np.float32,
     "f64": np.float64,
 }
@@ -47,11 +49,13 @@ class Operands:
         function: whose registers they are.
         places: the number of each register.
         symbols: the address of each variable.
+        local: the names of variables that every thread has for itself.
     """
 
     function: Function
     places: Mapping[str, int]
     symbols: Mapping[str, int]
+    local: frozenset[str] = frozenset()
 
     def reader(self, operand: Operand, kind: str, line: int) -> Reader:
         """Reads an operand as a type: an element for each active thread, or one for all."""
@@ -62,6 +66,9 @@ class Operands:
         if isinstance(operand, Symbol) and operand.name in self.symbols:
             address = np.array(self.symbols[operand.name] + operand.offset).astype(dtype)
             return lambda machine: address
+        if isinstance(operand, Symbol) and operand.name in self.local:
+            name, offset = operand.name, np.uint64(operand.offset & ((1 << 64) - 1))
+            return lambda machine: machine.local.address(name, machine.threads) + offset
         if not isinstance(operand, Register):
             refuse(line, "an operand has an unknown form")
         if operand.name in _SPECIAL:

@@ -91,16 +91,3 @@ def test_a_saved_model_holds_its_kernels(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "digits.so").target == "cuda"
     with pytest.raises(xcompile.RuntimeModelError, match="XC5008"):
         xcompile.load(tmp_path / "digits.so")
-
-
-def test_a_model_whose_sizes_are_data_is_refused() -> None:
-    helper = onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("NonZero", ["x"], ["y"], name="places")],
-        "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [1, None])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    with pytest.raises(xcompile.CompileError, match="XC4011"):
-        xcompile.compile(model, "cuda", pool=shared_pool())
