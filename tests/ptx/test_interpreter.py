@@ -250,3 +250,50 @@ def test_what_is_not_known_is_refused(body: str, message: str) -> None:
         run(body, FLOATS, np.zeros(THREADS, np.float32))
     assert str(caught.value).startswith("XC4013 PTX line ")
     assert message in str(caught.value)
+
+
+OWN = ".local .align 8 .b8 own[16];\nmov.b64 %rd8, own;\n"
+
+
+@pytest.mark.parametrize("space", [".local", ""])
+def test_local_memory_is_each_threads_own(space: str) -> None:
+    """A thread finds what it wrote, whatever the others wrote; generic addresses mean the same bytes."""
+    body = f"""{OWN}cvta.local.u64 %rd9, %rd8;
+    ld.global.b32 %r4, [%rd4];
+    st{space}.b32 [%rd9+8], %r4;
+    st{space}.b32 [%rd9+4], 7;
+    ld.local.b32 %r5, [%rd8+8];
+    st.global.b32 [%rd5], %r5;"""
+    out = np.zeros(2 * THREADS, np.int32)
+    x = np.concatenate([INTEGERS, ~INTEGERS])
+    run(body, x, out, blocks=2)
+    np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("ld.local.b32 %r5, [%rd8+16];", "local access out of bounds"),
+        ("ld.local.b32 %r5, [%rd8-4];", "local access out of bounds"),
+        ("ld.local.b32 %r5, [%rd4];", "local access out of bounds"),
+        ("setp.eq.s32 %p1, %r1, 3;\nselp.b64 %rd9, %rd4, %rd8, %p1;\nld.b32 %r5, [%rd9];",
+         "some threads access local memory where others access global memory"),
+    ],
+)  # fmt: skip
+def test_accesses_of_local_memory_are_checked(body: str, problem: str) -> None:
+    assert problem in failure(OWN + body)
+
+
+def test_sums_of_bfloat16_are_rounded_once() -> None:
+    """1 + 2^-8 lies between two and goes to the even one, a little more goes up."""
+    one, half = (np.float32(v).view(np.uint32) >> 16 for v in (1.0, 2.0**-8))
+    body = f"""mov.b16 %rs1, {half}; mov.b16 %rs2, {one};
+    fma.rn.bf16 %rs3, %rs1, %rs2, %rs2;
+    cvt.u32.u16 %r5, %rs3;"""
+    assert set(computed(body, FLOATS, np.uint32)) == {0x3F80}
+    near = 0x3F80 | 1  # 1 + 2^-7; (1 + 2^-7) · 2^-8 is half a step and 2^-15 more
+    body = f"""mov.b16 %rs1, {near}; mov.b16 %rs2, {half};
+    mov.b16 %rs3, {one};
+    fma.rn.bf16 %rs3, %rs1, %rs2, %rs3;
+    cvt.u32.u16 %r5, %rs3;"""
+    assert set(computed(body, FLOATS, np.uint32)) == {0x3F81}
