@@ -116,7 +116,9 @@ class Packing(Composition):
         """Raise `CompileError` (XC2003) unless the sequence holds tensors of this rank."""
         if rank == s.rank:
             return
-        raise OtherRank(s.guess or RankGuess(s.rank), rank, self._node.name)
+        if s.guess is not None:
+            raise OtherRank(s.guess, rank, self._node.name)
+        self._one_rank({s.rank, rank})
 
     def erase(self, s: PackedSequence, position: Value | None) -> PackedSequence:
         """The sequence without the tensor at a position, or without the last one."""

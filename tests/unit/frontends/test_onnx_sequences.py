@@ -175,6 +175,27 @@ def test_bodies_that_do_not_fit_the_sequence_that_they_carry_are_refused(nodes, 
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_branch_that_inserts_another_rank_is_an_error_when_it_is_taken(condition):
+    then = [
+        node("SplitToSequence", ["a"], ["parts"]),
+        node("SequenceInsert", ["parts", "k"], ["more"]),
+        node("SequenceAt", ["more", "last"], ["t"]),
+    ]
+    made = model(
+        [node("Cast", ["last"], ["k"], to=1), node("If", ["c"], ["y"],
+              then_branch=control_models.graph(then, [], ["t"]),
+              else_branch=control_models.graph([node("Neg", ["a"], ["e"])], [], ["e"]))],
+        {"c": [], "a": ["N"]}, ["y"], LAST, dtypes={"c": TensorProto.BOOL},
+    )  # fmt: skip
+    module = import_onnx(made)
+    if condition:
+        with pytest.raises(CompileError, match="rank 0 and 1"):
+            interpret(module, [np.array(True), A])
+    else:
+        assert interpret(module, [np.array(False), A])[0].tolist() == [-1, -2]
+
+
 def test_two_sequences_may_hold_tensors_of_different_ranks():
     """Each is read before anything is inserted, so that the ranks are found by trying."""
     read = [node("SequenceAt", [s, "last"], [v]) for s, v in (("s_in", "v"), ("q_in", "w"))]
