@@ -248,3 +248,12 @@ def convert(x: Array, source: str, target: str, modes: tuple[str, ...]) -> Array
     inside = np.clip(np.nan_to_num(whole, nan=0.0), float(limits.min), float(limits.max))
     top = whole >= float(limits.max)
     return np.where(top, limits.max, np.where(top, 0.0, inside).astype(dtype)).astype(dtype)
+
+
+def to_tf32(bits: Array) -> Array:
+    """The bits of float32 values rounded to the 10 bits of fraction of tf32, ties away from zero."""
+    infinity, fraction = np.uint32(0x7F800000), np.uint32(0x1FFF)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    rounded = (bits + np.uint32(0x1000)) & ~fraction
+    special = np.where(magnitude > infinity, np.uint32(0x7FFFE000), bits)
+    return np.where(magnitude >= infinity, special, rounded)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from xcompile.compiler.ptx import arithmetic
+from xcompile.compiler.ptx.copies import asynchronous
 from xcompile.compiler.ptx.machine import DONE, WARP, Action, Machine
-from xcompile.compiler.ptx.memory import UNSIGNED, Array, Trap, demand
+from xcompile.compiler.ptx.memory import UNSIGNED, Array, Trap
 from xcompile.compiler.ptx.parser import refuse
 from xcompile.compiler.ptx.syntax import (
     WIDTHS,
     Address,
     Instruction,
-    Operand,
     Symbol,
     Vector,
 )
+from xcompile.compiler.ptx.tensor import load_matrix, multiply
+from xcompile.compiler.ptx.transfers import (
+    generic_transfer,
+    global_transfer,
+    local_transfer,
+    shared_transfer,
+)
 from xcompile.compiler.ptx.values import TYPES, Operands, Reader
-
-_SECTOR = 32
-"""Bytes that memory moves at least."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,9 @@ class Decoder:
 
         return action
 
-    def address(self, operand: Operand, line: int) -> Reader:
-        """The address of an access of memory."""
-        if not isinstance(operand, Address):
-            refuse(line, "an operand is no address")
-        base = self.operands.reader(operand.base, "u64", line)
-        offset = np.array(operand.offset & ((1 << 64) - 1), np.uint64)
-        return lambda machine: base(machine) + offset
+
+Form: TypeAlias = Callable[[Decoder, Instruction], Action]
+"""Makes the action of an instruction of one kind."""
 
 
 def _same(x: Array) -> Array:
@@ -186,6 +187,8 @@ def _compare(decoder: Decoder, code: Instruction) -> Action:
 
 
 def _convert(decoder: Decoder, code: Instruction) -> Action:
+    if code.parts == ("cvt", "rna", "tf32", "f32"):
+        return decoder.computed(code, "b32", arithmetic.to_tf32, [decoder.read(code, 1, "b32")])
     *modes, target, source = code.parts[1:]
     kinds = tuple(modes)
     if source not in TYPES or target not in TYPES:
@@ -262,7 +265,10 @@ def _load(decoder: Decoder, code: Instruction) -> Action:
         return _load_parameter(decoder, code)
     target = code.operands[0]
     items = target.items if isinstance(target, Vector) else (target,)
-    address, width = decoder.address(code.operands[1], code.line), WIDTHS[kind] * len(items)
+    address, width = (
+        decoder.operands.address(code.operands[1], code.line),
+        WIDTHS[kind] * len(items),
+    )
     writers = [decoder.operands.writer(item, kind, code.line) for item in items]
     transfer = _transfer(code, width)
 
@@ -290,7 +296,10 @@ def _load_parameter(decoder: Decoder, code: Instruction) -> Action:
 def _store(decoder: Decoder, code: Instruction) -> Action:
     kind, source = code.parts[-1], code.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)
-    address, width = decoder.address(code.operands[0], code.line), WIDTHS[kind] * len(items)
+    address, width = (
+        decoder.operands.address(code.operands[0], code.line),
+        WIDTHS[kind] * len(items),
+    )
     readers = [decoder.operands.reader(item, kind, code.line) for item in items]
     transfer = _transfer(code, width)
 
@@ -306,70 +315,19 @@ def _store(decoder: Decoder, code: Instruction) -> Action:
 def _transfer(code: Instruction, width: int) -> Callable[[Machine, Array, Array | None], Array]:
     """Reads `width` bytes at each thread's address, or writes data there, in the instruction's memory."""
     if "global" in code.parts:
-        return lambda machine, address, data: _global(machine, address, width, data)
+        return lambda machine, address, data: global_transfer(machine, address, width, data)
     if "shared" in code.parts:
-        return lambda machine, address, data: _shared(machine, address, width, data)
+        return lambda machine, address, data: shared_transfer(machine, address, width, data)
     if "local" in code.parts:
-        return lambda machine, address, data: _local(machine, address, width, data)
-    return lambda machine, address, data: _generic(machine, address, width, data)
+        return lambda machine, address, data: local_transfer(machine, address, width, data)
+    return lambda machine, address, data: generic_transfer(machine, address, width, data)
 
 
-def _global(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
-    threads = machine.threads
-    address = np.ascontiguousarray(np.broadcast_to(address, threads.size))
-    blocks = machine.block_number[threads]
-    counters = machine.counters[machine.pc]
-    sectors = address // np.uint64(_SECTOR)
-    order = np.lexsort((sectors, machine.warp[threads]))
-    warp, sector = machine.warp[threads][order], sectors[order]
-    new = (np.diff(warp) != 0) | (np.diff(sector) != 0)
-    counters.sectors += 1 + int(np.count_nonzero(new))
-    counters.used_bytes += width * len(
-        np.unique(np.stack([machine.warp[threads], address]), axis=1).T
-    )
-    if data is None:
-        return machine.memory.read(address, width, blocks)
-    machine.memory.write(address, data, blocks)
-    return data
+def _of_operands(make: Callable[[Operands, Instruction], Action]) -> Form:
+    return lambda decoder, code: make(decoder.operands, code)
 
 
-def _generic(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
-    """Global or local memory, as the address says."""
-    inside = machine.local.holds(np.broadcast_to(address, machine.threads.size))
-    if inside.all():
-        return _local(machine, address, width, data)
-    demand(~inside, "some threads access local memory where others access global memory")
-    return _global(machine, address, width, data)
-
-
-def _local(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
-    threads = machine.threads
-    address = np.ascontiguousarray(np.broadcast_to(address, threads.size))
-    machine.local.check(address, width, threads)
-    blocks = machine.block_number[threads]
-    if data is None:
-        return machine.memory.read(address, width, blocks)
-    machine.memory.write(address, data, blocks)
-    return data
-
-
-def _shared(machine: Machine, address: Array, width: int, data: Array | None) -> Array:
-    threads = machine.threads
-    offset = np.ascontiguousarray(np.broadcast_to(address, threads.size)).astype(np.int64)
-    block = machine.block[threads]
-    lanes = max(1, 128 // max(width, 4))
-    phase = machine.warp[threads] * 32 + machine.lane[threads] // lanes
-    total, least = machine.shared.transactions(offset, width, phase)
-    counters = machine.counters[machine.pc]
-    counters.transactions += total
-    counters.least_transactions += least
-    if data is None:
-        return machine.shared.read(offset, width, threads, block)
-    machine.shared.write(offset, data, threads, block)
-    return data
-
-
-_FORMS: Mapping[str, Callable[[Decoder, Instruction], Action]] = {
+_FORMS: Mapping[str, Form] = {
     "mov": _move,
     "mul": _multiply,
     "mad": _multiply,
@@ -389,5 +347,8 @@ _FORMS: Mapping[str, Callable[[Decoder, Instruction], Action]] = {
     "shfl": _shuffle,
     "ld": _load,
     "st": _store,
+    "cp": _of_operands(asynchronous),
+    "ldmatrix": _of_operands(load_matrix),
+    "mma": _of_operands(multiply),
 }
 """Instructions with a form of their own; the others are in `arithmetic.operation`."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from xcompile.compiler.ptx.copies import copied_bytes
 from xcompile.compiler.ptx.instructions import Decoder
 from xcompile.compiler.ptx.local import LocalMemory
 from xcompile.compiler.ptx.machine import Counters, Machine, Step
@@ -142,6 +143,9 @@ def _shared_layout(module: Module, function: Function, dynamic: int) -> tuple[di
 
 def _width(code: Instruction) -> int:
     """Bytes of the elements of an access of memory; 8 for other instructions."""
+    copied = copied_bytes(code)
+    if copied is not None:
+        return copied
     if code.parts[0] not in ("ld", "st", "atom", "red") or code.parts[-1] not in WIDTHS:
         return 8
     return WIDTHS[code.parts[-1]]

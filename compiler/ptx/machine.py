@@ -45,6 +45,29 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """Copies to shared memory that are on their way, one for each of some threads.
+
+    Attributes:
+        threads: that began them.
+        group: the number of each thread's group of copies.
+        offset: in shared memory.
+        data: `(threads, bytes)`.
+    """
+
+    threads: Array
+    group: Array
+    offset: Array
+    data: Array
+
+    def part(self, chosen: Array) -> Copy:
+        """Those of some of the threads."""
+        return Copy(
+            self.threads[chosen], self.group[chosen], self.offset[chosen], self.data[chosen]
+        )
+
+
+@dataclass(frozen=True)
 class Step:
     """A decoded instruction: what it does, and under which predicate (-1: always)."""
 
@@ -98,7 +121,7 @@ class Machine:
         self.pcs = np.zeros(self.count, np.int64)
         self.resume = np.zeros(self.count, np.int64)
         self.barriers: dict[tuple[int, int], Barrier] = {}
-        self.copies: list[tuple[Array, Array, Array, Array]] = []
+        self.copies: list[Copy] = []
         self.copy_group = np.zeros(self.count, np.int64)
         self.counters = counters
         self.executed, self.limit = 0, limit

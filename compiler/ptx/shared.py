@@ -202,6 +202,11 @@ class SharedMemory:
         self, at: Array, data: Array | None, width: int, thread: Array, block: Array
     ) -> None:
         cells, me = self._cells(at, width), thread[:, None]
+        if self.pending:
+            demand(
+                (self.in_flight[cells] == 0).all(1),
+                "writes bytes of a cp.async that is not waited for",
+            )
         same = np.zeros(at.size, np.bool_)
         if data is not None:
             same = (self._bytes(at, width) == data).all(1)

@@ -12,7 +12,15 @@ from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ptx.machine import WARP, Machine
 from xcompile.compiler.ptx.memory import UNSIGNED, Array
 from xcompile.compiler.ptx.parser import refuse
-from xcompile.compiler.ptx.syntax import WIDTHS, Function, Immediate, Operand, Register, Symbol
+from xcompile.compiler.ptx.syntax import (
+    WIDTHS,
+    Address,
+    Function,
+    Immediate,
+    Operand,
+    Register,
+    Symbol,
+)
 
 Reader: TypeAlias = Callable[[Machine], Array]
 Writer: TypeAlias = Callable[[Machine, Array], None]
@@ -83,6 +91,14 @@ class Operands:
             return ~value if negated else value
 
         return read
+
+    def address(self, operand: Operand, line: int) -> Reader:
+        """Reads the address of an access of memory."""
+        if not isinstance(operand, Address):
+            refuse(line, "an operand is no address")
+        base = self.reader(operand.base, "u64", line)
+        offset = np.array(operand.offset & ((1 << 64) - 1), np.uint64)
+        return lambda machine: base(machine) + offset
 
     def writer(self, operand: Operand, kind: str, line: int) -> Writer:
         """Writes values of a type to a register; narrower signed ones are extended with their sign."""

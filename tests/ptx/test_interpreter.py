@@ -240,7 +240,7 @@ def test_blocks_that_read_what_others_write_are_found() -> None:
     ("body", "message"),
     [
         ("ex2.approx.f32 %r5, %r4;", "the instruction 'ex2.approx.f32 %r5, %r4;' is not known"),
-        ("cvt.rna.tf32.f32 %r5, %r4;", "the conversion"),
+        ("cvt.rn.satfinite.f16.f32 %rs1, %r4;", "the conversion"),
         ("add.rn.f32 %r99, %r1, %r1;", "a result is no register"),
         ("bra NOWHERE;", "a branch leads nowhere"),
     ],
