@@ -16,7 +16,17 @@ from xcompile.compiler.ir.dtypes import bits_of
 from xcompile.compiler.schedule.schedule import ScheduleError, TargetNumbers
 
 Instruction = Literal[
-    "fma", "vpdpbusd", "pairs", "sdot", "udot", "smmla", "smull", "vdpbf16ps", "fmlal"
+    "fma",
+    "vpdpbusd",
+    "pairs",
+    "sdot",
+    "udot",
+    "smmla",
+    "smull",
+    "vdpbf16ps",
+    "fmlal",
+    "bfdot",
+    "bfmmla",
 ]
 """The instructions; "fma" is of float32 or float64, "pairs" of int16 (`vpmaddwd` on x86), for any signs."""
 
@@ -81,6 +91,10 @@ def product_form(
     if left in NARROW_FLOATS and left == right:
         if left == "bf16" and pairs and _has_vdpbf16ps(target):
             return ProductForm("vdpbf16ps", left, left, "f32", 2)
+        if left == "bf16" and pairs and written_for(target, "bf16"):
+            if rows % 2 == 0:
+                return ProductForm("bfmmla", left, left, "f32", 4, 2)
+            return ProductForm("bfdot", left, left, "f32", 2)
         if left == "f16" and written_for(target, "fp16fml"):
             return ProductForm("fmlal", left, left, "f32")
         return ProductForm("fma", "f32", left, "f32", widens_left=True)

@@ -58,7 +58,7 @@ def test_every_instruction_is_its_meaning(target: Target) -> None:
     for instruction, got, want in results:
         np.testing.assert_array_equal(got, want, err_msg=instruction.name)
     names = {instruction.name for instruction in present}
-    arm = {"sdot", "udot", "smmla", "fmlal", "smull", "saddlp"}
+    arm = {"sdot", "udot", "smmla", "fmlal", "bfdot", "bfmmla", "smull", "saddlp"}
     assert names == ({"vpdpbusd", "vpmaddwd", "vpshufb"} if target.arch == "x86_64" else arm)
 
 

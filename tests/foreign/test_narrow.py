@@ -32,7 +32,7 @@ def compiled_for(model: Any, name: str, precision: str) -> CompiledModel:
         ("arm-neon", "fp16"),
         ("arm-neon", "bf16"),
         ("arm-i8mm", "fp16"),
-        pytest.param("arm-i8mm", "bf16", marks=pytest.mark.full),
+        ("arm-i8mm", "bf16"),
         pytest.param("arm-dotprod", "fp16", marks=pytest.mark.full),
         pytest.param("arm-dotprod", "bf16", marks=pytest.mark.full),
     ],

@@ -51,6 +51,20 @@ def test_sums_of_whole_numbers_are_exact(target: Target, layout: str, dtype: str
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("m", [1, 5])
+def test_sums_that_are_rounded_to_odd_err_little(m: int) -> None:
+    """By `bfdot` for one row and `bfmmla` for more: an eighth of what 513 roundings could add up to."""
+    rng, dtype = np.random.default_rng(m), DTYPES["bf16"]
+    left, right = rng.normal(size=(m, 513)).astype(dtype), rng.normal(size=(513, 9)).astype(dtype)
+    problem = Problem(m, 9, 513, constant_b=True, operands=("bf16", "bf16"))
+    target = targets()["arm-i8mm"].portable(targets()["x86-avx2"])
+    compiled = CompiledContraction(problem, target, epilogue=False)
+    found = compiled(left, right, np.zeros(9, np.float32))
+    wide = left.astype(np.float64), right.astype(np.float64)
+    most = abs(wide[0]) @ abs(wide[1]) * 2.0**-23 * 513 / 8
+    assert (abs(found - wide[0] @ wide[1]) <= most).all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", ALL)
 def test_nan_and_infinity_stay_in_their_rows_and_columns(target: Target, dtype: str) -> None:

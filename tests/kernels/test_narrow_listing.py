@@ -1,6 +1,7 @@
 """What the innermost loops of products of 16-bit floats are made of, in the assembly of every target."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ CASES = [
     ),
     pytest.param(targets()["arm-neon"], "f16", "fmla", ("fcvtl",), id="neon-f16"),
     pytest.param(targets()["arm-i8mm"], "f16", "fmlal", (), id="fmlal"),
+    pytest.param(targets()["arm-i8mm"], "bf16", "bfmmla", (), id="bfmmla"),
     pytest.param(targets()["arm-neon"], "bf16", "fmla", ("shll",), id="neon-bf16"),
 ]
 
@@ -43,13 +45,16 @@ def test_the_loop_multiplies_what_it_widens_at_the_load_and_keeps_its_sums_in_re
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_convolutions_multiply_float16_without_widening_where_there_is_fmlal(size: int) -> None:
+@pytest.mark.parametrize(("dtype", "instruction"), [("f16", "fmlal"), ("bf16", "bfmmla")])
+def test_convolutions_multiply_16_bits_without_widening_where_there_are_instructions(
+    dtype: Any, instruction: str, size: int
+) -> None:
     window = Window((size, size), pads=(size // 2,) * 4)
-    problem = ConvProblem(1, 128, 28, 28, 128, window, dtype="f16", weights="f16")
+    problem = ConvProblem(1, 128, 28, 28, 128, window, dtype=dtype, weights=dtype)
     kernel = CompiledConv(problem, targets()["arm-i8mm"]).kernel
-    found = loops(kernel.listing, "fmlal")
-    assert max(count(body, "fmlal") for body in found) >= 12
-    assert all(count(body, each) == 0 for body in found for each in ("fmla", "fcvtl"))
+    found = loops(kernel.listing, instruction)
+    assert max(count(body, instruction) for body in found) >= 12
+    assert all(count(body, each) == 0 for body in found for each in ("fmla", "fcvtl", "shll"))
     assert (kernel.stack_stores, kernel.calls) == (0, [])
 
 

@@ -27,6 +27,8 @@ AVX_VNNI = replace(targets()["x86-avx2"], features=targets()["x86-avx2"].feature
         ("ui8", "ui8", targets()["arm-dotprod"], "udot", 4),
         ("ui8", "i8", targets()["arm-dotprod"], "pairs", 2),
         ("i8", "i8", targets()["arm-i8mm"], "sdot", 4),
+        ("bf16", "bf16", targets()["arm-i8mm"], "bfdot", 2),
+        ("bf16", "bf16", targets()["arm-dotprod"], "fma", 1),
     ],
 )
 def test_the_instruction_of_one_row(
@@ -36,9 +38,12 @@ def test_the_instruction_of_one_row(
     assert (form.instruction, form.group, form.rows) == (instruction, group, 1)
 
 
-def test_two_rows_take_the_matrix_instruction() -> None:
-    form = product_form("i8", "i8", targets()["arm-i8mm"], rows=4)
-    assert (form.instruction, form.group, form.rows) == ("smmla", 8, 2)
+@pytest.mark.parametrize(
+    ("dtype", "instruction", "group"), [("i8", "smmla", 8), ("bf16", "bfmmla", 4)]
+)
+def test_two_rows_take_the_matrix_instruction(dtype: str, instruction: str, group: int) -> None:
+    form = product_form(dtype, dtype, targets()["arm-i8mm"], rows=4)
+    assert (form.instruction, form.group, form.rows) == (instruction, group, 2)
 
 
 @pytest.mark.parametrize("name", ["arm-neon", "arm-dotprod", "arm-i8mm", "x86-vnni"])

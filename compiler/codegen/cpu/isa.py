@@ -122,6 +122,37 @@ def _bfloat_pairs(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+def _odd_sum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The sum of two float32: where it is inexact, the one of its two neighbours whose last bit is 1. No denormals."""
+    with np.errstate(all="ignore"):
+        a, b = x.astype(np.float64), y.astype(np.float64)
+        total = a + b
+        part = total - a
+        rest = (a - (total - part)) + (b - part)
+        near = total.astype(np.float32)
+        low = total - near.astype(np.float64)
+        low = np.where(low == 0, rest, low)
+        inexact = (np.abs(total) < 2.0**128) & ((low < 0) | (low > 0))
+        raw = near.view(np.int32) - (inexact & ((low < 0) == (near > 0)))
+        made = np.where(inexact, raw | 1, raw).astype(np.int32).view(np.float32)
+    return _flushed(made)
+
+
+def _odd_pairs(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    wide = [_flushed(v.astype(np.float32)).reshape(-1, 2) for v in (a, b)]
+    with np.errstate(all="ignore"):
+        products = _flushed(wide[0] * wide[1])
+    return _odd_sum(_flushed(sums), _odd_sum(products[:, 0], products[:, 1]))
+
+
+def _odd_squares(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    rows = np.repeat(a.reshape(2, 1, 2, 2), 2, axis=1)
+    columns = np.repeat(b.reshape(1, 2, 2, 2), 2, axis=0)
+    for half in (0, 1):
+        sums = _odd_pairs(sums, rows[:, :, half].reshape(-1), columns[:, :, half].reshape(-1))
+    return sums
+
+
 def _low_halves(sums: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _fused(a[:4].astype(np.float32), b[:4].astype(np.float32), sums)
 
@@ -183,6 +214,48 @@ def _expand_bfloat_pairs(lanes: int) -> Expansion:
         return total
 
     return expansion
+
+
+def _expand_odd_sum(b: Builder, x: Value, y: Value) -> Value:
+    single, m = Lanes(b, 4, "f32"), Lanes(b, 4, "f64")
+    total, rest = m.two_sum(single.convert(x, "f64"), single.convert(y, "f64"))
+    near, zero = m.convert(total, "f32"), m.const(0.0)
+    low = m.sub(total, single.convert(near, "f64"))
+    low = m.select(m.compare("oeq", low, zero), rest, low)
+    below = m.compare("olt", m.abs(total), m.const(2.0**128))
+    inexact = m.both(below, m.compare("one", low, zero))
+    positive = single.compare("ogt", near, single.const(0.0))
+    behind = b.binary("arith.xori", m.compare("ogt", low, zero), positive, 4, "i1")
+    raw, one, none = single.bits(near), single.int_const(1), single.int_const(0)
+    back = single.select(m.both(inexact, behind), one, none, "i32")
+    odd = single.select(inexact, one, none, "i32")
+    raw = single.int_op("arith.ori", single.int_op("arith.subi", raw, back), odd)
+    return _flush(b, single.from_bits(raw), 4)
+
+
+def _odd_pairs_of_words(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+    """The sums plus, rounded to odd, the products of the two bfloat16 in each lane of two vectors of words."""
+    m = Lanes(b, 4, "f32")
+    high = [m.int_op("arith.andi", word, m.int_const(-(1 << 16))) for word in (x, y)]
+    low = [m.int_op("arith.shli", word, m.int_const(16)) for word in (x, y)]
+    products: list[Value] = []
+    for part in (low, high):
+        left, right = (_flush(b, m.from_bits(raw), 4) for raw in part)
+        products.append(_flush(b, m.mul(left, right), 4))
+    return _expand_odd_sum(b, _flush(b, sums, 4), _expand_odd_sum(b, *products))
+
+
+def _expand_odd_pairs(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+    return _odd_pairs_of_words(b, sums, *(_cast(b, v, (8, "bf16"), (4, "i32")) for v in (x, y)))
+
+
+def _expand_odd_squares(b: Builder, sums: Value, x: Value, y: Value) -> Value:
+    rows, columns = (_cast(b, v, (8, "bf16"), (4, "i32")) for v in (x, y))
+    for half in (0, 1):
+        left = shuffle(b, rows, rows, 4, [half, half, 2 + half, 2 + half], "i32")
+        right = shuffle(b, columns, columns, 4, [half, 2 + half, half, 2 + half], "i32")
+        sums = _odd_pairs_of_words(b, sums, left, right)
+    return sums
 
 
 def _expand_low_halves(b: Builder, sums: Value, x: Value, y: Value) -> Value:
@@ -353,6 +426,32 @@ FMLAL = Instruction(
 )
 """AArch64: to each of 4 float32 add the product of two float16, the first four of eight; rounded once."""
 
+BFDOT = Instruction(
+    "bfdot",
+    "llvm.aarch64.neon.bfdot.v4f32.v8bf16",
+    ((4, "f32"), (8, "bf16"), (8, "bf16")),
+    (4, "f32"),
+    (frozenset({"bf16"}),),
+    _odd_pairs,
+    _expand_odd_pairs,
+)
+"""AArch64: to each of 4 float32 add the sum of two products of bfloat16.
+
+Both sums are rounded to odd, whatever the thread's modes are (but for the one of FEAT_EBF16, which no system sets);
+denormal operands count as zero, and so do denormal results.
+"""
+
+BFMMLA = Instruction(
+    "bfmmla",
+    "llvm.aarch64.neon.bfmmla",
+    ((4, "f32"), (8, "bf16"), (8, "bf16")),
+    (4, "f32"),
+    (frozenset({"bf16"}),),
+    _odd_squares,
+    _expand_odd_squares,
+)
+"""AArch64: to a 2x2 matrix of float32 add the product of two rows and two columns of four bfloat16, as two `bfdot`."""
+
 SMULL = Instruction(
     "smull",
     "llvm.aarch64.neon.smull.v8i16",
@@ -413,6 +512,8 @@ INSTRUCTIONS = (
     UDOT,
     SMMLA,
     FMLAL,
+    BFDOT,
+    BFMMLA,
     SMULL,
     SADDLP,
     VPERMI2B,

@@ -268,14 +268,16 @@ class GroupProducts:
             return isa.vpdpbusd(lanes)
         if self.form.instruction == "vdpbf16ps":
             return isa.vdpbf16ps(lanes)
-        return {"sdot": isa.SDOT, "udot": isa.UDOT, "smmla": isa.SMMLA}[self.form.instruction]
+        return {
+            "sdot": isa.SDOT, "udot": isa.UDOT, "smmla": isa.SMMLA, "bfdot": isa.BFDOT, "bfmmla": isa.BFMMLA,
+        }[self.form.instruction]  # fmt: skip
 
     def finished(self, b: Builder, sums: Sequence[Value], lanes: int) -> list[Value]:
         """Two squares of 2x2 sums are two rows of four."""
         if self.form.rows == 1:
             return list(sums)
         return [
-            shuffle(b, sums[0], sums[1], lanes, picks, "i32")
+            shuffle(b, sums[0], sums[1], lanes, picks, self.form.sum)
             for picks in ([0, 1, 4, 5], [2, 3, 6, 7])
         ]
 
