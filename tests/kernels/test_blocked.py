@@ -10,6 +10,7 @@ from bench.packed import CompiledBlocked
 from xcompile.compiler.schedule import blocked
 from xcompile.compiler.schedule.blocked import BlockedProblem as Problem
 from xcompile.compiler.schedule.schedule import ScheduleError
+from xcompile.compiler.target.registry import targets
 from xcompile.compiler.target.target import Target
 
 TARGETS = [pytest.param(t, id=f"{t.lanes(32)} lanes") for t in runnable_targets()]
@@ -102,7 +103,7 @@ def test_a_large_block_is_summed_in_parts_of_at_most_128() -> None:
 
 
 def test_a_schedule_that_needs_too_many_registers_is_refused() -> None:
-    problem, target = Problem(4, 256, 256, 4, 32, -8), runnable_targets()[1]
+    problem, target = Problem(4, 256, 256, 4, 32, -8), targets()["x86-avx2"]
     schedule = replace(blocked.heuristic(problem, target), rows=3)
     with pytest.raises(
         ScheduleError, match="rows=3, vectors=2 need 20 registers; the target has 16"
@@ -112,6 +113,7 @@ def test_a_schedule_that_needs_too_many_registers_is_refused() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_weights_become_floats_in_registers(target: Target) -> None:
+    """What a loop of 16 or 32 multiply-adds stores besides; with vectors of four lanes a word needs more of them."""
     kernel = CompiledBlocked(Problem(1, 256, 512, 4, 32, -8), target).kernel
     assert kernel.calls == []
-    assert kernel.stack_stores <= 8
+    assert kernel.stack_stores <= (8 if target.lanes(32) > 4 else 13)
