@@ -207,7 +207,8 @@ def test_an_infinite_budget_only_tells_the_scores() -> None:
         ("x86-avx2", set(), "fp16"),
         ("x86-avx512", set(), "fp16"),
         ("x86-avx512", {"avx512bf16"}, "bf16"),
-        ("arm-i8mm", set(), "fp16"),
+        ("arm-dotprod", set(), "fp16"),
+        ("arm-i8mm", set(), "bf16"),
     ],
 )
 def test_16_bits_are_bfloat16_where_kernels_multiply_it(
