@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from xcompile.compiler.ir.dtypes import DTYPES
 from xcompile.compiler.ptx.machine import WARP, Machine
 from xcompile.compiler.ptx.memory import UNSIGNED, Array
 from xcompile.compiler.ptx.parser import refuse
@@ -21,6 +20,7 @@ from xcompile.compiler.ptx.syntax import (
     Register,
     Symbol,
 )
+from xcompile.runtime.arrays import numpy_dtype
 
 Reader: TypeAlias = Callable[[Machine], Array]
 Writer: TypeAlias = Callable[[Machine, Array], None]
@@ -33,7 +33,7 @@ TYPES: Mapping[str, type[Any]] = {
     "s32": np.int32,
     "s64": np.int64,
     "f16": np.float16,
-    "bf16": DTYPES["bf16"].type,
+    "bf16": numpy_dtype("bfloat16").type,
     "f32": np.float32,
     "f64": np.float64,
 }
